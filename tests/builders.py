@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from django import db
 from django.contrib.auth.models import User
 
-from delayboard.demo.reminders import HOLD
-from delayboard.demo.seed import DEMO_BROKER
+from delayboard.demo.script import DEMO_BROKER, HOLD
 from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
 from topology.broker.management.client import Management

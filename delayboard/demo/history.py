@@ -12,8 +12,8 @@ import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from itertools import count
 from threading import Event
 from typing import Any
@@ -23,35 +23,27 @@ from django.db import connection
 
 from analytics import nightly
 from analytics.events import PROBE, MessageEvent
-from analytics.launch import LaunchError, Result, Row, scratch
+from analytics.launch import LaunchError, Result, scratch
 from analytics.log import EventLog, LogError
 from analytics.models import DayFigures
 from analytics.results.load import replace_day
-from delayboard.demo.reminders import HOLD, LEVELS
-from delayboard.demo.retries import DEAD, TRADES
+from delayboard.demo.script import (
+    DAYS,
+    LATE_NIGHT,
+    LEVELS,
+    NIGHT_HOURS,
+    ORDERS,
+    RELEASE,
+    Flow,
+)
 from topology.database.slugs import new_slug
 from topology.delays import milliseconds
 from topology.models import Broker, Topology
-from topology.patterns.table import PATTERNS
 
-DAYS = 28
-# Counted from the first day: the release after which orders fail more often, and the late night.
-RELEASE, LATE_NIGHT = 19, 24
-# The recorder read the events of this hour late.
-BACKLOG_DAY, BACKLOG_HOUR = 22, 3
-FAILED_BEFORE, FAILED_AFTER = 0.1, 0.3
-# These never succeed.
-HOPELESS, REPLAYS_THAT_DIE, CANCELLED = 0.03, 0.4, 0.03
 ATTEMPTS = 3
-NIGHT_HOURS = (2, 4)
-USUAL_DELAYS_S, NIGHT_DELAYS_S, PROBE_DELAYS_S = (2, 10_000), (5, 60), (2, 1800)
-HOURS_BETWEEN_PROBES = 2
-VERSION_BEFORE, VERSION_AFTER = "2.3.1", "2.4.0"
-HOUR_WEIGHTS = (1, 1, 1, 1, 1, 2, 3, 5, 8, 10, 10, 9, 8, 9, 10, 10, 9, 7, 5, 4, 3, 2, 2)
-# Messages on a working day.
-REMINDERS, HELD_REMINDERS, ORDERS, WEBHOOKS = 30, 20, 50, 20
-# In each hour of the night, weekends too.
-NIGHTLY_REMINDERS = 30
+# Orders of an hour, from midnight on working days; twice as many reminders.
+HOURLY = (1, 1, 1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 3, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1)
+FAILED_BEFORE, FAILED_AFTER, LOST = 0.1, 0.3, 0.002
 BUSY_SECONDS = 5.0
 # The site and the demo's brokers go first.
 NICENESS = 10
@@ -89,7 +81,7 @@ def load_history(broker: Broker, progress: nightly.Progress) -> None:
         # A day is replaced with all its brokers: one with figures of another broker keeps them.
         others = DayFigures.objects.filter(day__in=days).exclude(broker__in=("", broker.slug))
         kept = set(others.values_list("day", flat=True))
-        for day, own in by_day(result, broker.slug, days).items():
+        for day, own in split_days(result, broker.slug, days).items():
             if day not in kept:
                 replace_day(day, own, is_generated=True)
 
@@ -105,70 +97,44 @@ def label(slug: str, day: date) -> str:
     return f"{slug}@{day.isoformat()}"
 
 
-def by_day(result: Result, slug: str, days: Sequence[date]) -> dict[date, Result]:
+def split_days(result: Result, slug: str, days: Sequence[date]) -> dict[date, Result]:
     """The job's result -> a result of each day, of the broker itself."""
     found = {day: Result(0, 0, {name: [] for name in result.tables}) for day in days}
     labels = {label(slug, day): day for day in days}
     for name, rows in result.tables.items():
         for row in rows:
             day = labels[row["broker"]]
+            changed = {**row, "broker": slug}
+            if row.get("due_at"):
+                due_at = datetime.fromisoformat(row["due_at"]) - (days[-1] - day)
+                changed["due_at"] = due_at.isoformat()
             table: Any = found[day].tables[name]
-            table.append(_events_of_day(row, slug, days[-1] - day))
+            table.append(changed)
     return found
 
 
-def _events_of_day(row: Row, slug: str, earlier: timedelta) -> Row:
-    changed = {**row, "broker": slug}
-    if row.get("due_at"):
-        changed["due_at"] = (datetime.fromisoformat(row["due_at"]) - earlier).isoformat()
-    return changed
-
-
 def generated(broker: Broker, days: Sequence[date]) -> Iterator[MessageEvent]:
-    """The events of all days, with the times of the last one."""
+    """The events of all days, with the times of the last one; a day always has the same."""
     begin_at = datetime.combine(days[-1], time(), UTC)
     for number, day in enumerate(days):
         yield from _Day(broker, day, number, begin_at).events()
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """Where messages go: their topology, its queue and destination, and how many come a day."""
-
-    topology: str
-    pattern: str
-    destination: str
-    exception: str = ""
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {
-            "topology": self.topology,
-            "pattern": self.pattern,
-            "destination": self.destination,
-            "routing_key": self.destination,
-        }
-
-
-def flow(kind: str, exception: str = "") -> _Flow:
-    """The flow of the demo's topology of this kind."""
-    flows = {flow.kind: (flow.params, flow.target) for flow in (LEVELS, HOLD)}
-    trades = {trade.kind: (trade.params, trade.queue) for trade in TRADES}
-    params, destination = (flows | trades)[kind]
-    title = PATTERNS[kind].title(params)
-    return _Flow(new_slug(title, lambda _: False, longest=80), kind, destination, exception)
+@cache
+def slug_of(flow: Flow) -> str:
+    """The slug that the flow's topology has in the demo."""
+    return new_slug(flow.pattern.title(flow.params), lambda _: False, longest=80)
 
 
 class _Day:
-    """The events of one day; the same day always has the same."""
-
     def __init__(self, broker: Broker, day: date, number: int, begin_at: datetime) -> None:
-        self._chance, self._replays = random.Random(number), random.Random(-1 - number)
+        self._chance = random.Random(number)
         self._number = number
         self._begin_at = begin_at
-        self._share = 0.4 if day.weekday() >= 5 else 1.0
-        version = VERSION_AFTER if number >= RELEASE else VERSION_BEFORE
+        self._is_weekend = day.weekday() >= 5
+        version = "2.4.0" if number >= RELEASE else "2.3.1"
         self._common: dict[str, Any] = {
+            "source": "tap",
             "caught_up": True,
             "broker": label(broker.slug, day),
             "vhost": broker.vhost,
@@ -181,112 +147,54 @@ class _Day:
         self._ids = count(1)
 
     def events(self) -> Iterator[MessageEvent]:
-        levels, hold = flow(LEVELS.kind), flow(HOLD.kind)
-        for at in self._moments(REMINDERS):
-            low, high = USUAL_DELAYS_S
-            delay_s = low * (high / low) ** self._chance.random()
-            # No trip ends on the next day.
-            rest_s = (self._begin_at + timedelta(hours=23.9) - at).total_seconds()
-            yield from self._delayed_events(levels, at, min(delay_s, rest_s))
-        for hour in range(*NIGHT_HOURS):
-            for _ in range(NIGHTLY_REMINDERS):
-                at = self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
-                yield from self._delayed_events(levels, at, self._chance.uniform(*NIGHT_DELAYS_S))
-        for at in self._moments(HELD_REMINDERS):
-            delay_s = self._chance.choice((10, 30, 120))
-            is_cancelled = self._replays.random() < CANCELLED
-            yield from self._delayed_events(hold, at, delay_s, is_cancelled=is_cancelled)
         failing = FAILED_AFTER if self._number >= RELEASE else FAILED_BEFORE
-        yield from self._retried_events(flow("retry_pair", "TimeoutError"), ORDERS, 15, failing)
-        yield from self._retried_events(flow("delay_queues", "ConnectionError"), WEBHOOKS, 10, 0.15)
-        for hour in range(0, 24, HOURS_BETWEEN_PROBES):
-            at = self._begin_at + timedelta(hours=hour, minutes=5)
-            yield from self._probe_events(levels, at, self._chance.uniform(*PROBE_DELAYS_S))
+        for hour, weekday in enumerate(HOURLY):
+            number = 1 if self._is_weekend else weekday
+            for _ in range(number):
+                yield from self._work(self._moment(hour), failing)
+            # No trip ends on the next day.
+            longest_s = min(10_000, (23.9 - hour - 1) * 3600 + 300)
+            for _ in range(30 if hour in range(*NIGHT_HOURS) else 2 * number):
+                delay_s = 2 * (longest_s / 2) ** self._chance.random()
+                yield from self._trip(self._moment(hour), delay_s)
+            probe = {"source": PROBE, "destination": Topology(slug=slug_of(LEVELS)).probe_queue}
+            yield from self._trip(self._moment(hour), min(60, longest_s), queue="", **probe)
 
-    def _moments(self, number: int) -> Iterator[datetime]:
-        """Times of the day, more in busy hours; none so late that a trip ends on the next day."""
-        hours = range(len(HOUR_WEIGHTS))
-        for hour in self._chance.choices(hours, HOUR_WEIGHTS, k=round(number * self._share)):
-            yield self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
+    def _moment(self, hour: int) -> datetime:
+        return self._begin_at + timedelta(hours=hour, seconds=self._chance.uniform(0, 3600))
 
-    def _delayed_events(
-        self, flow: _Flow, at: datetime, delay_s: float, *, is_cancelled: bool = False
-    ) -> Iterator[MessageEvent]:
-        message = self._message()
-        delay = timedelta(seconds=round(delay_s))
-        yield self._event("scheduled", at, flow, message, 1, delay, due_at=at + delay)
-        is_lost = self._number % 9 == 4 and self._chance.random() < 0.02
-        if is_cancelled:
-            yield self._event("cancelled", at + delay / 2, flow, message, 0, source="delayboard")
-        elif not is_lost:
-            late = (self._number, at.hour) == (BACKLOG_DAY, BACKLOG_HOUR)
+    def _trip(self, at: datetime, delay_s: float, **own: Any) -> Iterator[MessageEvent]:
+        """Into a delay and out of it; a few messages are lost."""
+        message, delay = self._message(), timedelta(seconds=round(delay_s))
+        yield self._event("scheduled", at, LEVELS, message, 1, delay, due_at=at + delay, **own)
+        if own or self._chance.random() >= LOST:
             at += delay + self._lateness(at)
-            yield self._event("delivered", at, flow, message, 1, delay, caught_up=not late)
+            yield self._event("delivered", at, LEVELS, message, 1, delay, **own)
 
-    def _probe_events(self, flow: _Flow, at: datetime, delay_s: float) -> Iterator[MessageEvent]:
-        message = self._message()
-        delay = timedelta(seconds=round(delay_s))
-        own: dict[str, Any] = {
-            "source": PROBE,
-            "destination": Topology(slug=flow.topology).probe_queue,
-            "queue": "",
-        }
-        yield self._event("scheduled", at, flow, message, 1, delay, due_at=at + delay, **own)
-        at += delay + self._lateness(at)
-        yield self._event("delivered", at, flow, message, 1, delay, **own)
-
-    def _retried_events(
-        self, flow: _Flow, number: int, delay_s: int, failing: float
-    ) -> Iterator[MessageEvent]:
-        delay = timedelta(seconds=delay_s)
-        for at in self._moments(number):
-            message = self._message()
-            yield self._event("published", at, flow, message, 0)
-            is_hopeless = self._chance.random() < HOPELESS
-            attempt = 0
-            while is_hopeless or self._chance.random() < failing:
-                attempt += 1
-                if attempt > ATTEMPTS:
-                    yield from self._parked_events(flow, at, message)
-                    break
-                death: dict[str, Any] = {
-                    "death_reason": "rejected",
-                    "death_queue": flow.destination,
-                    "exception_type": flow.exception,
-                }
-                yield self._event(
-                    "scheduled", at, flow, message, attempt, delay, due_at=at + delay, **death
-                )
-                at += delay + self._lateness(at)
-                yield self._event("delivered", at, flow, message, attempt, delay)
-
-    def _parked_events(self, flow: _Flow, at: datetime, message: str) -> Iterator[MessageEvent]:
-        """Parked, and most of them replayed or discarded an hour later."""
-        dead: dict[str, Any] = {
-            "source": "delayboard",
-            "topology": "",
-            "queue": f"{flow.destination}{DEAD}",
+    def _work(self, at: datetime, failing: float) -> Iterator[MessageEvent]:
+        """Tried until it succeeds, or three times; then it is parked."""
+        message, delay = self._message(), timedelta(seconds=15)
+        death: dict[str, Any] = {
             "death_reason": "rejected",
-            "death_queue": flow.destination,
-            "exception_type": flow.exception,
+            "death_queue": ORDERS.queue,
+            "exception_type": "TimeoutError",
         }
-        yield self._event("parked", at, flow, message, 0, **dead)
-        what = self._chance.choice(("replayed", "replayed", "discarded", ""))
-        at += timedelta(hours=0.5)
-        if what:
-            name = f"{message}:replay" if what == "replayed" else ""
-            yield self._event(what, at, flow, message, 0, replay_id=name, **dead)
-        if what == "replayed":
-            at += timedelta(seconds=2)
-            if self._replays.random() < REPLAYS_THAT_DIE:
-                yield self._event("parked", at, flow, message, 0, **dead)
-            else:
-                yield self._event("delivered", at, flow, message, 0, replay_id=name)
+        yield self._event("published", at, ORDERS, message, 0)
+        for attempt in range(1, ATTEMPTS + 1):
+            if self._chance.random() >= failing:
+                return
+            due_at = at + delay
+            yield self._event(
+                "scheduled", at, ORDERS, message, attempt, delay, due_at=due_at, **death
+            )
+            at = due_at + self._lateness(due_at)
+            yield self._event("delivered", at, ORDERS, message, attempt, delay)
+        dead = {**death, "source": "delayboard", "topology": "", "queue": ORDERS.dead}
+        yield self._event("parked", at, ORDERS, message, 0, **dead)
 
     def _lateness(self, at: datetime) -> timedelta:
         late_ms = self._chance.lognormvariate(1.6, 0.9)
-        first, before = NIGHT_HOURS
-        if self._number == LATE_NIGHT and first <= at.hour < before:
+        if self._number == LATE_NIGHT and at.hour in range(*NIGHT_HOURS):
             late_ms += self._chance.lognormvariate(7.6, 0.6)
         return timedelta(milliseconds=late_ms)
 
@@ -297,7 +205,7 @@ class _Day:
         self,
         kind: Any,
         at: datetime,
-        flow: _Flow,
+        flow: Flow,
         message: str,
         attempt: int,
         delay: timedelta = timedelta(0),
@@ -305,11 +213,14 @@ class _Day:
     ) -> MessageEvent:
         fields: dict[str, Any] = {
             "event_id": f"{message}:{next(self._ids)}",
-            "source": "tap",
-            "queue": flow.destination,
+            "topology": slug_of(flow),
+            "pattern": flow.kind,
+            "destination": flow.target,
+            "routing_key": flow.target,
+            "queue": flow.queue,
             "message_id": message,
             "content_id": message,
             "requested_delay_ms": milliseconds(delay),
             "attempt": attempt,
         }
-        return MessageEvent(kind=kind, recorded_at=at, **self._common | flow.fields | fields | own)
+        return MessageEvent(kind=kind, recorded_at=at, **self._common | fields | own)

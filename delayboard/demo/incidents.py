@@ -1,10 +1,9 @@
-"""Incidents of the demo: dead letters of three ages, two replays, a missing binding, a mistake."""
+"""Incidents of the demo: old dead letters, a replay that pauses, a missing binding, a mistake."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Event
@@ -20,8 +19,18 @@ from delayboard.dead_letters.queues.confirmed import decide
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.draft.create_draft import draft_group
-from delayboard.demo import reminders
-from delayboard.demo.retries import CLASSIC, DEAD, TRADES
+from delayboard.demo.script import (
+    DEAD,
+    FLOWS,
+    NEWSLETTER,
+    ORDERS,
+    PRICE_MISSING,
+    REFUNDS,
+    RETURNS,
+    SHOP,
+    WEBHOOKS,
+)
+from delayboard.demo.traffic import CLASSIC, make_message, send
 from delayboard.models import CounterSample, MessageGroup, ParkedMessage
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import publisher
@@ -32,23 +41,30 @@ from topology.definitions import Arguments, Queue
 from topology.message import Message, Publish
 from topology.models import Broker, State, Topology
 from topology.operations.ownership import own_declared
-from topology.patterns.delay_levels.pattern import delay_levels
 
-REFUNDS, RETURNS, NEWSLETTER = "refunds", "returns", "newsletter"
 REFUNDS_DEAD = f"{REFUNDS}{DEAD}"
-STUCK = replace(reminders.SHOP, target=RETURNS)
+STUCK = replace(SHOP, target=RETURNS)
 STUCK_DELAY = timedelta(seconds=10)
-REFUNDED = 12
+PARKED, REFUNDED = 36, 12
 TICK_SECONDS = 0.5
 NOTE = (
     "The price list has no price for these articles, so the shop cannot charge the orders.\n"
     "Replay this group when the prices are entered."
 )
-# What the consumer reports, by its exception; the group's texts have the number as a placeholder.
-REPORTS = {
-    "shop.PriceMissing": "The price list has no price for article {article}",
-    "ConnectionError": "The partner's server does not answer about article {article}",
-}
+QUEUES = (
+    Queue(REFUNDS_DEAD, arguments=CLASSIC),
+    Queue(
+        REFUNDS,
+        arguments=Arguments(
+            {**CLASSIC, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": REFUNDS_DEAD}
+        ),
+    ),
+    Queue(RETURNS, arguments=CLASSIC),
+    # The mistake: there is no such exchange, so rejected messages would be lost.
+    Queue(
+        NEWSLETTER, arguments=Arguments({**CLASSIC, "x-dead-letter-exchange": "newsletter-dead"})
+    ),
+)
 
 
 def show_incidents(broker: Broker, stop: Event) -> None:
@@ -59,7 +75,7 @@ def show_incidents(broker: Broker, stop: Event) -> None:
     while not _is_prepared(broker):
         if stop.wait(TICK_SECONDS):
             return
-    if not MessageGroup.objects.filter(broker=broker, exception="shop.PriceMissing").exists():
+    if not MessageGroup.objects.filter(broker=broker, exception=PRICE_MISSING).exists():
         make_incidents(broker)
     connection.close()
     with (
@@ -80,13 +96,20 @@ def _take(consumer: Consumer, *, wait: float) -> list[Delivery]:
     return consumer.batch(limit=1, limit_bytes=1_000_000, wait=wait, linger=0)
 
 
+def _is_prepared(broker: Broker) -> bool:
+    """Whether the topologies that the incidents need are applied."""
+    applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
+    wanted = [(flow.kind, flow.pattern.store(flow.params)) for flow in (SHOP, ORDERS, WEBHOOKS)]
+    return all(applied.filter(kind=kind, params=params).exists() for kind, params in wanted)
+
+
 def make_incidents(broker: Broker) -> None:
     """Declare the queues, park old messages, publish refunds, and unbind a destination."""
     with Management(broker.address) as management, publisher(broker.address, "demo") as channel:
-        for queue in _queues():
+        for queue in QUEUES:
             management.declare_queue(queue)
         snapshot = observe(management)
-        for name in (REFUNDS_DEAD, *(trade.parked for trade in TRADES if trade.parks)):
+        for name in (REFUNDS_DEAD, *(flow.dead for flow in FLOWS)):
             if snapshot.definitions.queue(name):
                 decide(None, broker, name, snapshot, is_confirmed=True)
                 set_automatic_parking(None, broker, name, snapshot, on=True)
@@ -95,29 +118,53 @@ def make_incidents(broker: Broker) -> None:
             properties = build_properties(content_type="application/json", delivery_mode=2)
             channel.publish(Publish("", REFUNDS, properties, body))
         levels = Topology.objects.get(
-            broker=broker, params=delay_levels.store(STUCK.params), state=State.APPLIED
+            broker=broker, params=SHOP.pattern.store(SHOP.params), state=State.APPLIED
         )
-        out = delay_levels.route(STUCK.params, STUCK_DELAY, RETURNS).declares
+        out = SHOP.pattern.route(SHOP.params, STUCK_DELAY, RETURNS).declares
         own_declared(levels, out, snapshot.definitions)
         for binding in out.bindings:
             management.bind(binding)
-        reminders.send(channel, STUCK, STUCK_DELAY)
+        send(channel, STUCK, *make_message(STUCK), STUCK_DELAY)
         # The message waits now: it gets stuck when it is due.
         for binding in out.bindings:
             management.unbind(binding)
-    park_old_messages(broker, timezone.now())
+    park_old_messages(broker)
 
 
-def park_old_messages(broker: Broker, now: datetime) -> None:
-    """Two groups of dead letters: one with a note and an owner, one half replayed."""
-    days = timedelta(days=1)
-    orders = _park(broker, "orders", "shop.PriceMissing", 36, now - 9 * days, now - 6 * days)
+def park_old_messages(broker: Broker) -> None:
+    """A group of dead letters of last week, with a note and an owner."""
+    first_at = timezone.now() - timedelta(days=9)
+    for number in range(PARKED):
+        message = _make_dead_letter(died_at := first_at + timedelta(hours=2 * number))
+        with transaction.atomic():
+            store.put(broker, ORDERS.dead, [message], at=died_at + timedelta(minutes=2))
     owner = get_user_model().objects.filter(is_superuser=True, is_active=True).first()
     username = owner.get_username() if owner else ""
-    group_note.write(None, orders, note=NOTE, owner=username, link="")
-    webhooks = _park(broker, "webhooks", "ConnectionError", 20, now - 1.2 * days, now - days)
-    batch = draft_group(None, webhooks, Options(limit=10), None)
-    change_state.start(None, batch, despite_verdict=True)
+    group = MessageGroup.objects.get(broker=broker, exception=PRICE_MISSING)
+    group_note.write(None, group, note=NOTE, owner=username, link="")
+
+
+def _make_dead_letter(died_at: datetime) -> Message:
+    article = random.randint(1000, 9999)
+    death: dict[str, Any] = {
+        "queue": ORDERS.queue,
+        "reason": "rejected",
+        "count": 3,
+        "time": died_at.replace(microsecond=0),
+        "exchange": ORDERS.queue,
+        "routing-keys": [ORDERS.queue],
+    }
+    headers = {
+        "x-death": [death],
+        "x-exception-type": PRICE_MISSING,
+        # The group's text has the number as a placeholder.
+        "x-exception-message": f"The price list has no price for article {article}",
+    }
+    properties = build_properties(
+        headers, content_type="application/json", delivery_mode=2, app_id="demo-shop"
+    )
+    body = json.dumps({"for": "Ada", "article": article, "hopeless": False}).encode()
+    return Message(ORDERS.queue, ORDERS.queue, properties, body, redelivered=False)
 
 
 def replay_refunds(broker: Broker) -> bool:
@@ -135,56 +182,3 @@ def replay_refunds(broker: Broker) -> bool:
         # The demo is complete: earlier counters are those of an empty broker.
         CounterSample.objects.filter(broker=broker).delete()
     return True
-
-
-def _is_prepared(broker: Broker) -> bool:
-    """Whether the topologies that the incidents need are applied."""
-    applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
-    kinds = set(applied.values_list("kind", flat=True))
-    has_levels = applied.filter(params=delay_levels.store(STUCK.params)).exists()
-    return has_levels and {"retry_pair", "delay_queues"} <= kinds
-
-
-def _queues() -> Iterator[Queue]:
-    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": REFUNDS_DEAD}
-    yield Queue(REFUNDS_DEAD, arguments=CLASSIC)
-    yield Queue(REFUNDS, arguments=Arguments({**CLASSIC, **dead}))
-    yield Queue(RETURNS, arguments=CLASSIC)
-    # The mistake: there is no such exchange, so rejected messages would be lost.
-    lost = {"x-dead-letter-exchange": "newsletter-dead"}
-    yield Queue(NEWSLETTER, arguments=Arguments({**CLASSIC, **lost}))
-
-
-def _park(
-    broker: Broker, queue: str, exception: str, number: int, first_at: datetime, last_at: datetime
-) -> MessageGroup:
-    """The group of parked messages that died in `queue` between these times."""
-    exchange = queue if queue == "orders" else ""
-    for one in range(number):
-        died_at = first_at + (last_at - first_at) * (one / number)
-        message = _dead_letter(queue, exchange, exception, died_at)
-        with transaction.atomic():
-            store.put(broker, f"{queue}{DEAD}", [message], at=died_at + timedelta(minutes=2))
-    return MessageGroup.objects.get(broker=broker, died_in=queue, exception=exception)
-
-
-def _dead_letter(queue: str, exchange: str, exception: str, died_at: datetime) -> Message:
-    death: dict[str, Any] = {
-        "queue": queue,
-        "reason": "rejected",
-        "count": 3,
-        "time": died_at.replace(microsecond=0),
-        "exchange": exchange,
-        "routing-keys": [queue],
-    }
-    article = random.randint(1000, 9999)
-    headers = {
-        "x-death": [death],
-        "x-exception-type": exception,
-        "x-exception-message": REPORTS[exception].format(article=article),
-    }
-    properties = build_properties(
-        headers, content_type="application/json", delivery_mode=2, app_id="demo-shop"
-    )
-    body = json.dumps({"for": "Ada", "article": article, "hopeless": False}).encode()
-    return Message(exchange, queue, properties, body, redelivered=False)

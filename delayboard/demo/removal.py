@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from analytics.models import NightlyReport, Run, ScheduledMessage
 from analytics.models.run import GENERATED
 from analytics.results.load import MODELS as RESULTS
 from delayboard.dead_letters.replay.batch import change_state
-from delayboard.demo.incidents import NEWSLETTER, REFUNDS, REFUNDS_DEAD, RETURNS
-from delayboard.demo.reminders import HOLD, KEY, LEVELS, REMINDERS, SHOP
-from delayboard.demo.retries import TRADES
-from delayboard.demo.seed import DEMO_BROKER
+from delayboard.demo import incidents
+from delayboard.demo.script import DEMO_BROKER, FLOWS, MAIL, REMINDERS
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -32,17 +30,13 @@ from topology.broker.management.client import Management
 from topology.models import Broker, FindingPeriod, State, Topology
 from topology.operations import provision
 from topology.operations.ownership import Refusal
-from topology.patterns.table import PATTERNS
 
 # Queues that no topology owns.
 QUEUES = (
     REMINDERS,
-    *(trade.parked for trade in TRADES if trade.parks),
-    *(trade.queue for trade in TRADES if trade.gives_back == "publishes"),
-    REFUNDS,
-    REFUNDS_DEAD,
-    RETURNS,
-    NEWSLETTER,
+    *(flow.queue for flow in FLOWS if flow.gives_back == "publishes"),
+    *(flow.dead for flow in FLOWS if flow.dead),
+    *(queue.name for queue in incidents.QUEUES),
 )
 # Rows of a topology: those of a user's own ones stay.
 OF_TOPOLOGIES: tuple[Any, ...] = (ScheduledChange, Publication, ScheduledMessage)
@@ -63,11 +57,10 @@ def demo_broker() -> Broker | None:
 
 def demo_topologies(broker: Broker) -> QuerySet[Topology]:
     """Those that the demo created; never one of a user."""
-    own = [(flow.kind, flow.params) for flow in (HOLD, LEVELS, SHOP)]
-    own += [(trade.kind, trade.params) for trade in TRADES]
-    rows = Topology.objects.filter(broker=broker)
-    found = [rows.filter(kind=kind, params=PATTERNS[kind].store(params)) for kind, params in own]
-    return rows.filter(pk__in=[row.pk for each in found for row in each])
+    own = Q()
+    for flow in FLOWS:
+        own |= Q(kind=flow.kind, params=flow.pattern.store(flow.params))
+    return Topology.objects.filter(own, broker=broker)
 
 
 def is_removed(broker: Broker) -> bool:
@@ -83,25 +76,31 @@ def remove_demo(user: Any, broker: Broker) -> None:
     call deletes the rest.
     """
     with audit.recorded(user, "demo removed", broker=broker, what=broker.name):
-        _cancel_replays(user, broker)
+        batches = ReplayBatch.objects.filter(broker=broker).exclude(state__in=ENDED_BATCH)
+        for batch in batches:
+            change_state.cancel(user, batch)
+        if batches.all().exists():
+            raise Refusal("A replay of the demo is still running. Try again in a few seconds.")
         # Before their rows go, so that the worker ends its parkers meanwhile.
-        queues = DeadLetterQueue.objects.filter(broker=broker, queue__in=_queues(broker))
-        queues.update(parks_automatically=False)
         topologies = demo_topologies(broker)
+        owned = [one.owned_identities for one in topologies]
+        names = {str(name) for one in owned for kind, name, *_ in one if kind == "queue"}
+        queues = DeadLetterQueue.objects.filter(broker=broker, queue__in={*names, *QUEUES})
+        queues.update(parks_automatically=False)
         for topology in topologies.exclude(state=State.DELETED):
             provision.remove(user, topology, typed_name=topology.name)
         with Management(broker.address) as management:
             # Traffic that still ran may have declared hold queues again.
-            names = [str(queue["name"]) for queue in management.queues()]
-            late = [name for name in names if name.endswith(f".{REMINDERS}.{KEY}")]
+            held = [str(queue["name"]) for queue in management.queues()]
+            late = [name for name in held if name.endswith(f".{REMINDERS}.{MAIL}")]
             for name in (*QUEUES, *late):
                 management.delete_queue(name, only_if_empty=False)
             management.delete_exchange(REMINDERS)
         with transaction.atomic():
             queues.delete()
-            own = Topology.objects.filter(broker=broker).exclude(pk__in=topologies)
+            others = Topology.objects.filter(broker=broker).exclude(pk__in=topologies)
             for model in OF_TOPOLOGIES:
-                model.objects.filter(broker=broker).exclude(topology__in=own).delete()
+                model.objects.filter(broker=broker).exclude(topology__in=others).delete()
             for model in DATA:
                 model.objects.filter(broker=broker).delete()
             for figures in RESULTS:
@@ -109,17 +108,3 @@ def remove_demo(user: Any, broker: Broker) -> None:
             runs = Run.objects.filter(error=GENERATED)
             NightlyReport.objects.filter(day__in=runs.values("day")).delete()
             runs.delete()
-
-
-def _queues(broker: Broker) -> list[str]:
-    """Its queues, also those of the topologies that it created."""
-    owned = [one.owned_identities for one in demo_topologies(broker)]
-    return [*QUEUES, *(str(name) for one in owned for kind, name, *_ in one if kind == "queue")]
-
-
-def _cancel_replays(user: Any, broker: Broker) -> None:
-    batches = ReplayBatch.objects.filter(broker=broker)
-    for batch in batches.exclude(state__in=ENDED_BATCH):
-        change_state.cancel(user, batch)
-    if batches.exclude(state__in=ENDED_BATCH).exists():
-        raise Refusal("A replay of the demo is still running. Try again in a few seconds.")

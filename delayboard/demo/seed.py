@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from delayboard.demo.script import DEMO_BROKER
 from topology.broker.address import Address, parse_address
 from topology.models import Broker
 from topology.operations.connect import add_broker
-
-DEMO_BROKER = "Demo broker"
 
 
 def prepare_demo(amqp_url: str, management_url: str) -> Broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
@@ -12,8 +13,8 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, ResolverMatch, get_script_prefix, reverse
 from django.utils import timezone
 
+from delayboard.demo.script import TOUR
 from delayboard.now.navigation import PAGES, Badge, Page, count_badges
-from delayboard.tour import Step, current_step
 from topology import access
 from topology.models import Broker
 
@@ -71,10 +72,12 @@ def read_header(context: template.Context) -> Header:
 
 
 @register.simple_tag(takes_context=True)
-def read_tour(context: template.Context) -> Step | None:
-    """The step of the tour that the user is on."""
-    request: HttpRequest = context["request"]
-    return current_step(request)
+def read_tour(context: template.Context) -> dict[str, Any] | None:
+    """The step of the tour that the user is on; None for somebody who is not on it."""
+    number = context["request"].session.get("tour", 0)
+    if not 0 < number <= len(TOUR):
+        return None
+    return {"number": number, "total": len(TOUR), "step": TOUR[number - 1]}
 
 
 def _is_chosen(request: HttpRequest, broker: Broker | None) -> bool:

@@ -7,8 +7,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard import tour as tours
 from delayboard.demo import removal
+from delayboard.demo.script import TOUR
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role, State
@@ -24,7 +24,7 @@ def demo(request: HttpRequest) -> HttpResponse:
         "demo": broker,
         "topologies": topologies,
         "queues": removal.QUEUES,
-        "steps": tours.STEPS,
+        "steps": TOUR,
         "may_remove": broker is not None and access.may(request.user, broker, Role.ADMIN),
     }
     return render(request, "delayboard/demo.html", context)
@@ -46,15 +46,20 @@ def demo_remove(request: HttpRequest) -> HttpResponse:
             request, f"The demo is only partly removed. {error} Repeat “Remove demo” afterwards."
         )
     else:
-        tours.go_to_step(request, "")
+        request.session.pop("tour", None)
         messages.success(request, "The demo is removed. Your own topologies on its broker remain.")
     return redirect("demo")
 
 
 @require_POST
 def tour(request: HttpRequest) -> HttpResponse:
-    step = tours.go_to_step(request, request.POST.get("step", ""))
-    return redirect(step.view if step else next_of(request, "/"))
+    """Go to a step, which the session remembers; anything else ends the tour."""
+    text = request.POST.get("step", "")
+    if text not in map(str, range(1, len(TOUR) + 1)):
+        request.session.pop("tour", None)
+        return redirect(next_of(request, "/"))
+    request.session["tour"] = int(text)
+    return redirect(TOUR[int(text) - 1].view)
 
 
 def _visible_demo(request: HttpRequest) -> Broker | None:

@@ -17,13 +17,13 @@ from analytics.models import Run
 from analytics.models.run import RunState
 from analytics.observation import unobserved
 from analytics.results.contents import CHARTS, TABLES
-from analytics.results.figures import CANCELLED, ENTERED, UNEXPLAINED
+from analytics.results.figures import ENTERED, UNEXPLAINED
 from analytics.results.period import Period
 from analytics.results.read import report
 from analytics.results.sections import sections
 from analytics.results.summary import summarize
 from delayboard.demo import history
-from delayboard.demo.reminders import LEVELS
+from delayboard.demo.script import DAYS, LATE_NIGHT, LEVELS
 from tests.analytics.warm_spark import RunModule
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
@@ -32,7 +32,7 @@ from topology.operations.topology_rows import create_topology
 @pytest.fixture
 def days() -> list[date]:
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    return [yesterday - timedelta(days=back) for back in reversed(range(history.DAYS))]
+    return [yesterday - timedelta(days=back) for back in reversed(range(DAYS))]
 
 
 def test_the_history_is_computed_from_generated_events_and_says_so(
@@ -50,37 +50,33 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     Topology.objects.filter(pk=levels.pk).update(state=State.APPLIED)
     # It observes no deliveries, but the generated events have them.
     assert unobserved() == [levels]
-    assert levels.slug == history.flow(LEVELS.kind).topology
+    assert levels.slug == history.slug_of(LEVELS)
     history.load_history(broker, lambda *_: None)
 
     assert list(tmp_path.iterdir()) == []
-    assert Run.objects.filter(state=RunState.DONE, lines=0).count() == history.DAYS
+    assert Run.objects.filter(state=RunState.DONE, lines=0).count() == DAYS
     found = report(Period("28", days[0], days[-1]), [broker])
     assert found.generated_days == days
 
     entered: Counter[str] = Counter()
     ended: Counter[str] = Counter()
-    cancelled: Counter[str] = Counter()
-    probes = backlog = 0
+    probes = 0
     retried: defaultdict[str, set[str]] = defaultdict(set)
     for event in history.generated(broker, days):
         if event.source == PROBE:
             probes += event.kind == "delivered"
             continue
         entered[event.broker] += event.kind == "scheduled"
-        cancelled[event.broker] += event.kind == "cancelled"
         ended[event.broker] += event.kind == "delivered" and event.attempt > 0
-        backlog += not event.caught_up
         if event.death_reason and event.kind == "scheduled":
             retried[event.broker].add(event.message_id)
     for day, figures in found.days.items():
         name = history.label(broker.slug, day)
         assert figures.fate(ENTERED) == entered[name]
-        assert figures.fate(CANCELLED) == cancelled[name]
-        assert figures.fate(UNEXPLAINED) == entered[name] - cancelled[name] - ended[name]
+        assert figures.fate(UNEXPLAINED) == entered[name] - ended[name]
         assert figures.retried == len(retried[name])
     assert found.total.total("probes_late") == probes
-    assert found.total.measured == ended.total() - backlog
+    assert found.total.measured == ended.total()
     assert found.unexplained
     for message in found.unexplained:
         assert message.due_at.date() == message.day
@@ -92,7 +88,7 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     sentences = summarize(found.period, found.total, found.days, found.suspects)
     reported = {sentence.headline: sentence for sentence in sentences}
     assert "between 02:00 and 04:00 (UTC)" in reported["Late deliveries."].text
-    assert reported["Late deliveries."].first == days[history.LATE_NIGHT]
+    assert reported["Late deliveries."].first == days[LATE_NIGHT]
     assert "orders" in reported["More failures."].text
     assert "Missing days." not in reported
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from analytics.models import Slo
-from delayboard.demo import reminders
-from delayboard.demo.reminders import HOLD, HOLDS, LEVELS, REMINDERS, SHOP, random_delay, remind
+from delayboard.demo import traffic
+from delayboard.demo.script import HOLD, LEVELS, REMINDERS, SHOP
+from delayboard.demo.traffic import choose_delay, prepare, run_flow
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from topology.broker.management.client import Management
@@ -16,22 +18,27 @@ from topology.models import State, Topology
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues.pattern import hold_queues
 
+HOLDS = HOLD.params.delays
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reminders one after the other, each after the shortest delay."""
-    monkeypatch.setattr(reminders, "PAUSE_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(reminders, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(reminders, "SHORT_BITS", (0.0, 0.0))
-    monkeypatch.setattr(reminders, "SELDOM", 0.0)
+    monkeypatch.setattr(traffic, "PAUSE_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(traffic, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(traffic, "SELDOM", 0.0)
 
 
 @pytest.mark.usefixtures("quick")
 def test_reminders_wait_in_levels_and_in_hold_queues_that_are_made_for_them(vhost: Vhost) -> None:
     broker = make_broker(vhost)
-    with running(lambda stop: remind(broker, stop)), Management(address_of(vhost)) as management:
+    levels = replace(LEVELS, bits=(0.0, 0.0))
+    with (
+        running(lambda stop: run_flow(broker, levels, stop)),
+        running(lambda stop: run_flow(broker, HOLD, stop)),
+        Management(address_of(vhost)) as management,
+    ):
 
         def waiting() -> bool:
             held = {str(queue["name"]) for queue in management.queues()}
@@ -53,26 +60,27 @@ def test_reminders_wait_in_levels_and_in_hold_queues_that_are_made_for_them(vhos
 
 def test_preparing_again_makes_nothing_and_leaves_alone_what_was_torn_down(vhost: Vhost) -> None:
     broker = make_broker(vhost)
-    assert reminders.prepare(broker) == [HOLD, LEVELS, SHOP]
+    assert all(prepare(broker, flow) for flow in (HOLD, LEVELS, SHOP))
     assert [str(target) for target in Slo.objects.all()] == ["97 % within 1s of due"]
     levels = Topology.objects.get(params=delay_levels.store(LEVELS.params))
     out = delay_levels.route(LEVELS.params, timedelta(0), REMINDERS).declares
     assert {binding.identity for binding in out.bindings} <= levels.owned_identities
     assert Topology.objects.get(keep_bodies=True).params == delay_levels.store(SHOP.params)
     applied = {row.pk: row.applied_at for row in Topology.objects.all()}
-    assert reminders.prepare(broker) == [HOLD, LEVELS, SHOP]
+    assert all(prepare(broker, flow) for flow in (HOLD, LEVELS, SHOP))
     assert {row.pk: row.applied_at for row in Topology.objects.all()} == applied
     Topology.objects.filter(kind=delay_levels.KIND).update(state=State.DELETED)
-    assert reminders.prepare(broker) == [HOLD]
+    assert [prepare(broker, flow) for flow in (LEVELS, SHOP)] == [None, None]
+    assert prepare(broker, HOLD)
 
 
 def test_delays_are_those_on_offer_or_seconds_to_minutes_and_seldom_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert {random_delay(HOLD) for _ in range(200)} == set(HOLDS)
-    monkeypatch.setattr(reminders, "SELDOM", 0.0)
-    short = [random_delay(LEVELS) for _ in range(200)]
+    assert {choose_delay(HOLD) for _ in range(200)} == set(HOLDS)
+    monkeypatch.setattr(traffic, "SELDOM", 0.0)
+    short = [choose_delay(LEVELS) for _ in range(200)]
     assert timedelta(seconds=2) <= min(short) <= max(short) <= timedelta(minutes=7)
-    monkeypatch.setattr(reminders, "SELDOM", 1.0)
-    long = [random_delay(LEVELS) for _ in range(200)]
+    monkeypatch.setattr(traffic, "SELDOM", 1.0)
+    long = [choose_delay(LEVELS) for _ in range(200)]
     assert timedelta(hours=1) <= min(long) <= max(long) <= timedelta(hours=37)

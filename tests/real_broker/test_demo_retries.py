@@ -6,12 +6,14 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import pytest
 
-from delayboard.demo import retries
-from delayboard.demo.retries import TRADES, Trade, new_work, prepare, send, trade
+from delayboard.demo import traffic
+from delayboard.demo.script import FLOWS, Flow
+from delayboard.demo.traffic import make_message, prepare, run_flow, send
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from topology.broker.amqp.consumer import getter
@@ -21,6 +23,7 @@ from topology.models import Topology
 from topology.transfer.forwarder import ForwarderCounts, wait
 
 pytestmark = pytest.mark.django_db(transaction=True)
+WORK = [flow for flow in FLOWS if flow.gives_back]
 HOPELESS = b'{"hopeless": true}'
 QUICK: Mapping[str, Mapping[str, str]] = {
     "retry_pair": {"name": "orders", "delay": "50ms"},
@@ -62,29 +65,29 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
             seen.append(body)
         return body == HOPELESS
 
-    monkeypatch.setattr(retries, "fails", fails)
-    monkeypatch.setattr(retries, "PAUSE_SECONDS", (1000.0, 1000.0))
+    monkeypatch.setattr(traffic, "fails", fails)
+    monkeypatch.setattr(traffic, "PAUSE_SECONDS", (1000.0, 1000.0))
     return seen
 
 
-@pytest.mark.parametrize("wanted", TRADES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("wanted", WORK, ids=lambda one: one.kind)
 def test_what_is_hopeless_is_tried_so_often_and_then_given_up(
-    vhost: Vhost, tried: list[bytes], wanted: Trade
+    vhost: Vhost, tried: list[bytes], wanted: Flow
 ) -> None:
-    quick = replace(wanted, texts=QUICK[wanted.kind])
+    quick = replace(wanted, params=wanted.pattern.parse(QUICK[wanted.kind]))
     broker, address = make_broker(vhost), address_of(vhost)
     if not prepare(broker, quick):
         assert wanted.kind == "quorum_retry"
         assert not Topology.objects.exists()
         return
     with ExitStack() as stack:
-        stack.enter_context(running(lambda stop: trade(broker, quick, stop)))
+        stack.enter_context(running(lambda stop: run_flow(broker, quick, stop)))
         for one in quick.pattern.forwarders(quick.params):
             stack.enter_context(running(partial(pass_on, vhost, one)))
         channel = stack.enter_context(publisher(address, "test"))
-        send(channel, quick, new_work(quick)[0], HOPELESS)
+        send(channel, quick, make_message(quick)[0], HOPELESS, timedelta(0))
         eventually(lambda: len(tried) >= ATTEMPTS[quick.kind], "it was tried to the end")
-        parked = quick.parked if quick.parks else getattr(quick.params, "parking", "")
+        parked = quick.dead or getattr(quick.params, "parking", "")
         if parked:
             source = stack.enter_context(getter(address, parked))
             parked_message = eventually(source.get, "it is parked")

@@ -7,8 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.demo import removal
-from delayboard.demo.seed import DEMO_BROKER
-from delayboard.tour import STEPS
+from delayboard.demo.script import DEMO_BROKER, TOUR
 from tests.builders import make_broker, make_demo
 from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role, State, Topology
@@ -28,10 +27,13 @@ def go_on(client: Client, step: str) -> str:
 
 def test_each_step_of_the_tour_leads_to_its_page_and_the_last_one_ends_it(broker: Broker) -> None:
     client = signed_in(Role.VIEWER)
-    assert len(STEPS) == 6
-    for step in STEPS:
-        assert f"step {step.number} of 6" in go_on(client, str(step.number))
-        assert client.session["tour"] == step.number
+    assert len(TOUR) == 6
+    for number, step in enumerate(TOUR, 1):
+        text = go_on(client, str(number))
+        assert f"step {number} of 6" in text
+        assert step.title in text
+        assert client.session["tour"] == number
+    assert f'href="{reverse("replays")}">Replays' in text_of(client.get(reverse("demo")))
     assert "tour-title" not in go_on(client, "")
     assert "tour" not in client.session
 

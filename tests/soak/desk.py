@@ -10,7 +10,7 @@ from django.conf import settings
 
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries.listing import overdue, waiting
-from delayboard.demo.seed import DEMO_BROKER
+from delayboard.demo.script import DEMO_BROKER
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
 from tests.analytics.day_lines import days, read_day

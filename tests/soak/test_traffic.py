@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from delayboard.demo.seed import DEMO_BROKER
+from delayboard.demo.script import DEMO_BROKER
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from tests.soak import desk, traffic

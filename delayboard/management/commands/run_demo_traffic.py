@@ -1,4 +1,4 @@
-"""Runs the demo's reminders and a flaky consumer for each pattern that retries."""
+"""Runs the demo's flows of messages, its incidents and its history."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from django.db import connection
 
 from delayboard.demo.history import show_history
 from delayboard.demo.incidents import show_incidents
-from delayboard.demo.reminders import remind
 from delayboard.demo.removal import is_removed
-from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
-from delayboard.demo.seed import DEMO_BROKER
+from delayboard.demo.script import DEMO_BROKER, FLOWS
+from delayboard.demo.traffic import run_flow
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 from topology.content.text import count_of
@@ -43,10 +42,9 @@ class Command(BoardCommand):
         except BrokerError as error:
             raise CommandError(str(error)) from error
         parts: list[Part] = [
-            partial(remind, broker),
             partial(show_history, broker),
             partial(show_incidents, broker),
-            *(partial(trade, broker, one) for one in TRADES),
+            *(partial(run_flow, broker, flow) for flow in FLOWS),
         ]
         # A part that still sets up the reminders must not hold up the end.
         threads = [
