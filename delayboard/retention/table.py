@@ -15,9 +15,11 @@ from analytics.retention.rules import BATCH, Alive, RowRule, Rows, delete_batche
 from delayboard.models import (
     AlertMessage,
     AlertProblem,
+    CounterSample,
     FailureQueue,
     ImportedTimeout,
     ParkedState,
+    QueueDepth,
     ReplayBatch,
     ReplayEdit,
     ReplayItem,
@@ -152,6 +154,9 @@ FAILURE_QUEUES = FailureQueueRule(
     FailureQueue.objects.all(),
     "seen_at",
 )
+# Of the last hour, for Now and the list of dead-letter queues.
+DEPTHS = RowRule("", 2, "", QueueDepth.objects.all(), "at")
+COUNTERS = RowRule("", 1, "", CounterSample.objects.all(), "at")
 # The files last: a disk that refuses to delete them holds up no rows.
 _OWN = (IMPORTS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
-RULES = (*index_rows.RULES, *_OWN, *PARKED, LOG)
+RULES = (*index_rows.RULES, *_OWN, DEPTHS, COUNTERS, *PARKED, LOG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from delayboard.dead_letters.queues.growth import sample
 from delayboard.models import CounterSample
@@ -10,7 +10,6 @@ from delayboard.now.board import BROKER_AGE, overview
 from topology.models import Broker
 
 EVERY_SECONDS = 60.0
-COUNTER_RETENTION = timedelta(hours=2)
 
 
 def sample_all(**_: object) -> dict[str, object]:
@@ -22,8 +21,7 @@ def sample_all(**_: object) -> dict[str, object]:
 
 
 def sample_counters(now: datetime) -> None:
-    """Store the known counters of each broker, and delete those older than COUNTER_RETENTION."""
-    CounterSample.objects.filter(at__lt=now - COUNTER_RETENTION).delete()
+    """Store the known counters of each broker."""
     for broker in Broker.objects.all():
         figures = overview([broker], now, BROKER_AGE).counters
         numbers = {one.key: one.number for one in figures if one.number is not None}

@@ -6,10 +6,12 @@ from threading import Event
 
 import pytest
 
-from delayboard.dead_letters.queues.growth import SAMPLE_AGE, Growth, growths, sample
+from analytics.retention.rules import clean
+from delayboard.dead_letters.queues.growth import Growth, growths, sample
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
+from delayboard.retention.table import DEPTHS
 from delayboard.worker import repeat as repeating
-from delayboard.worker.sampling import COUNTER_RETENTION, EVERY_SECONDS, sample_all
+from delayboard.worker.sampling import EVERY_SECONDS, sample_all
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import snapshots
@@ -107,13 +109,10 @@ def test_a_broker_that_does_not_answer_has_no_depth(
     assert not QueueDepth.objects.exists()
 
 
-def test_samples_are_forgotten_after_two_days(
-    row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers(monkeypatch, {})
-    for ago in (SAMPLE_AGE - timedelta(seconds=1), SAMPLE_AGE + timedelta(seconds=1)):
-        QueueDepth.objects.create(queue=row, at=NOW - ago, messages=1)
-    sample(NOW)
+def test_samples_are_deleted_after_two_days(row: DeadLetterQueue) -> None:
+    for hours in (47, 49):
+        QueueDepth.objects.create(queue=row, at=NOW - timedelta(hours=hours), messages=1)
+    clean([DEPTHS], NOW)
     assert QueueDepth.objects.count() == 1
 
 
@@ -130,8 +129,6 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
         if len(reported) == 3:
             stop.set()
 
-    old = NOW - COUNTER_RETENTION
-    CounterSample.objects.create(broker=row.broker, at=old, numbers={"stuck": 1})
     repeating.repeat(sample_all, EVERY_SECONDS, stop=stop, beat=beat)
     assert QueueDepth.objects.count() == 1
     assert CounterSample.objects.get().numbers["stuck"] == 0

@@ -11,7 +11,6 @@ from topology import snapshots
 from topology.content.text import count_text
 from topology.models import Broker
 
-SAMPLE_AGE = timedelta(hours=48)
 SPAN = timedelta(hours=1)
 # Time by which a sample may be older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
@@ -64,11 +63,10 @@ def growths(depths: Mapping[int, int | None], now: datetime) -> dict[int, Growth
 
 
 def sample(now: datetime) -> int:
-    """Write down how deep each confirmed queue is, and delete what is older than SAMPLE_AGE.
+    """Write down how deep each confirmed queue is; returns how many.
 
-    Returns how many. A broker that does not answer has no depth: nothing is written of it.
+    A broker that does not answer has no depth: nothing is written of it.
     """
-    QueueDepth.objects.filter(at__lt=now - SAMPLE_AGE).delete()
     confirmed: dict[int, list[DeadLetterQueue]] = {}
     for row in DeadLetterQueue.objects.filter(is_confirmed=True):
         confirmed.setdefault(row.broker_id, []).append(row)
