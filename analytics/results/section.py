@@ -11,9 +11,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString
 
 from analytics.results.definitions import DEFINITIONS
-from topology.content.text import count_text
+from topology.content.text import count_text, isolate_names
 from topology.delays import format_ms
-from topology.graph.isolate_names import isolate_names
 
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]

@@ -28,9 +28,8 @@ from delayboard.now.topology_lines import (
     read_queues,
 )
 from topology import snapshots
-from topology.content.text import count_text
+from topology.content.text import count_text, isolate_names
 from topology.findings.counts import make_counts
-from topology.graph.isolate_names import isolate_names
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open

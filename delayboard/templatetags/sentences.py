@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 from django.utils.safestring import SafeData, SafeString
 
+from topology.content.text import isolate_names as isolate
 from topology.content.text import visible as made_visible
-from topology.graph.isolate_names import isolate_names as isolate
 from topology.graph.svg_elements import attribute as escape_attribute
 
 register = template.Library()

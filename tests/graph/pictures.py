@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
-from topology.graph.delay_levels.diagram import Levels
+from topology.graph.ladder import Levels
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.snapshot import QueueNumbers, Snapshot

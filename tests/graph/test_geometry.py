@@ -6,7 +6,7 @@ from tests.graph.pictures import HOSTILE, LONG
 from topology.content.text import visible
 from topology.graph.build import Node
 from topology.graph.edges import Edge
-from topology.graph.layout.geometry import (
+from topology.graph.geometry import (
     LABEL_CELLS,
     NAME_CELLS,
     box_of,

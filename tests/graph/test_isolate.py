@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.graph.isolate_names import isolate_names
+from topology.content.text import isolate_names
 
 FSI, PDI = "\u2068", "\u2069"
 HEBREW = "\u05d0\u05d1"

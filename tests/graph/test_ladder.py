@@ -8,8 +8,8 @@ import pytest
 
 from tests.graph.pictures import LADDER, bound, ladder_of, level_set, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.graph.delay_levels.build import build_ladder
-from topology.graph.delay_levels.diagram import Ladder, Rung
+from topology.graph.ladder import Ladder, Rung
+from topology.graph.ladder_build import build_ladder
 from topology.snapshot import QueueNumbers, Snapshot
 
 WANTED = level_set()

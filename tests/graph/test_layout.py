@@ -9,9 +9,8 @@ import pytest
 from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.graph.build import build, with_badges
-from topology.graph.layout.dot import LayoutError, arrange, arrange_by_dot
-from topology.graph.layout.geometry import Box, Direction, Layout
-from topology.graph.layout.row_layout import BADGE_ROOM, arrange_rows
+from topology.graph.dot import LayoutError, arrange, arrange_by_dot
+from topology.graph.geometry import BADGE_ROOM, Box, Direction, Layout, arrange_rows
 from topology.snapshot import QueueNumbers
 
 FAN = Definitions.of(

@@ -10,9 +10,8 @@ import pytest
 from tests.graph.pictures import seen
 from tests.topology.builders import a_queue
 from topology.definitions import Definitions
-from topology.graph.build import build, sentence
-from topology.graph.layout.dot import arrange
-from topology.graph.retry_badge import Retry, retry_of
+from topology.graph.build import Retry, build, retry_of, sentence
+from topology.graph.dot import arrange
 from topology.graph.svg import draw
 from topology.snapshot import QueueNumbers
 

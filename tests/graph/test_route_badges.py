@@ -9,8 +9,8 @@ from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.findings.chain import chain_of
 from topology.findings.find import find
 from topology.graph.build import build, with_badges
-from topology.graph.layout.dot import arrange
-from topology.graph.route_badges import LOST, STUCK, WRONG, broken_places
+from topology.graph.dot import arrange
+from topology.graph.route import LOST, STUCK, WRONG, broken_places
 from topology.graph.svg import draw
 
 WAIT = {"ttl": 1000, "dlx": ""}

@@ -8,7 +8,7 @@ import pytest
 from tests.graph.pictures import HOSTILE, LONG, pair, seen
 from topology.definitions import Definitions
 from topology.graph.build import build
-from topology.graph.layout.dot import arrange
+from topology.graph.dot import arrange
 from topology.graph.live_values import snapshot_cells, snapshot_marks
 from topology.graph.svg import draw
 from topology.graph.svg_elements import attribute, bar_share

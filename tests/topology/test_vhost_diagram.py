@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.topology.builders import PAIR, TAP, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.graph.edges import forwarder_edges
-from topology.graph.layout.geometry import PADDING, SMALL_CELL, cells
+from topology.graph.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.live_values import queue_mark
-from topology.graph.vhost.build import Card, Overview, members, overview
-from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
-from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, describe_objects, draw_cards
+from topology.graph.vhost_cards import Card, Overview, members, overview
+from topology.graph.vhost_survey import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
+from topology.graph.vhost_svg import MOST_LINKED, arrange_cards, describe_objects, draw_cards
 from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 

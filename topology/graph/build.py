@@ -11,8 +11,54 @@ from topology.definitions import Definitions, Queue
 from topology.delays import format_delay
 from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.graph.live_values import queue_mark
-from topology.graph.retry_badge import Retry, retry_of
 from topology.snapshot import QueueNumbers, Snapshot
+
+# rabbitmq.com/docs/quorum-queues, "Delayed Retry"; anything else, and none, is no delay.
+KINDS = ("all", "failed", "returned")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The shortest and longest time until a retry; `limit` is None when no limit is stated."""
+
+    shortest: timedelta
+    longest: timedelta
+    limit: int | None
+
+    @property
+    def badge(self) -> str:
+        return "–".join(self._ends) + ("" if self.limit is None else f", limit {self.limit}")
+
+    @property
+    def sentence(self) -> str:
+        times = {None: "", 1: ", once at most"}
+        most = times.get(self.limit, f", at most {self.limit} times")
+        return f"returned messages are redelivered after {' to '.join(self._ends)}{most}"
+
+    @property
+    def _ends(self) -> dict[str, None]:
+        return dict.fromkeys(format_delay(end) for end in (self.shortest, self.longest))
+
+
+def retry_of(queue: Queue) -> Retry | None:
+    """None for a queue that delivers again at once. The longest wait is the shortest by default."""
+    arguments = queue.arguments
+    shortest = arguments.number("x-delayed-retry-min")
+    if (
+        queue.type != "quorum"
+        or arguments.text("x-delayed-retry-type") not in KINDS
+        or shortest is None
+        or shortest <= 0
+    ):
+        return None
+    longest = arguments.number("x-delayed-retry-max")
+    limit = arguments.number("x-delivery-limit")
+    return Retry(
+        timedelta(milliseconds=shortest),
+        timedelta(milliseconds=max(shortest, longest or 0)),
+        limit if limit is not None and limit >= 0 else None,
+    )
+
 
 NOTHING = Definitions()
 # Columns between a queue's type and the words in its badge.
@@ -84,30 +130,25 @@ def build(
     dead-letter argument or one of the `extra_edges` names and nobody has. A name `beside` the part
     is drawn as it is there, without its own edges. Taps and probe queues of ours are omitted.
     """
+    snapshot = found if isinstance(found, Snapshot) else None
     definitions = found.definitions if isinstance(found, Snapshot) else found
-    drawn = definitions | (_find_missing(definitions, wanted) if wanted else NOTHING)
-    drawn = drawn.without_taps().without_probes()
+    missing = wanted.without(obj.identity for obj in definitions) if wanted else NOTHING
+    drawn = (definitions | missing).without_taps().without_probes()
     edges = _mark_missing_bindings(edges_of(drawn), definitions) if wanted else edges_of(drawn)
     edges = (*edges, *extra_edges)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
-    near = _select_named(ends, beside).without(obj.identity for obj in drawn)
-    there = definitions | near
-    nodes = {
-        node.id: node
-        for node in [
-            *(
-                Node(f"exchange/{exchange.name}", "exchange", exchange.name, exchange.type)
-                for exchange in (drawn | near).exchanges
-            ),
-            *(_queue_node(queue) for queue in (drawn | near).queues),
-        ]
-    }
+    named = ((kind, name) for kind, _, name in (end.partition("/") for end in ends))
+    near = beside.only(named).without(obj.identity for obj in drawn)
+    nodes = [
+        Node(f"exchange/{exchange.name}", "exchange", exchange.name, exchange.type)
+        for exchange in (drawn | near).exchanges
+    ]
+    nodes += [_queue_node(queue) for queue in (drawn | near).queues]
+    by_id = {node.id: node for node in nodes}
     for end in ends:
-        nodes.setdefault(end, _make_named_node(end))
-    known = replace(found, definitions=there) if isinstance(found, Snapshot) else found
-    finished = tuple(
-        _add_numbers(_flag_missing(node, there), known) for _, node in sorted(nodes.items())
-    )
+        by_id.setdefault(end, _make_named_node(end))
+    there = definitions | near
+    finished = tuple(_finish_node(node, there, snapshot) for _, node in sorted(by_id.items()))
     return Graph(finished, edges)
 
 
@@ -151,16 +192,6 @@ def sentence(node: Node) -> str:
     if node.numbers is not None and node.numbers.messages is not None:
         words.append(f"{node.numbers.messages} messages at drawing time")
     return ", ".join(words) + "."
-
-
-def _select_named(ends: Iterable[str], beside: Definitions) -> Definitions:
-    """What of `beside` these node ids name."""
-    parts = (end.partition("/") for end in ends)
-    return beside.only((kind, name) for kind, _, name in parts)
-
-
-def _find_missing(definitions: Definitions, wanted: Definitions) -> Definitions:
-    return wanted.without(obj.identity for obj in definitions)
 
 
 def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
@@ -214,18 +245,14 @@ def _make_named_node(node_id: str) -> Node:
     return Node(node_id, "queue", name)
 
 
-def _flag_missing(node: Node, there: Definitions) -> Node:
-    is_missing = there.get((node.kind, node.name)) is None and node.id != DEFAULT
-    return replace(node, missing=is_missing)
-
-
-def _add_numbers(node: Node, found: Snapshot | Definitions) -> Node:
-    if node.missing:
-        return replace(node, mark="missing")
-    if not isinstance(found, Snapshot):
+def _finish_node(node: Node, there: Definitions, found: Snapshot | None) -> Node:
+    """With its numbers, where it is there and they are known."""
+    if there.get((node.kind, node.name)) is None and node.id != DEFAULT:
+        return replace(node, missing=True, mark="missing")
+    if found is None:
         return node
     if node.kind == "exchange":
         return replace(node, rate=found.exchange_rates.get(node.name))
-    queue = found.definitions.queue(node.name)
+    queue = there.queue(node.name)
     numbers = found.numbers.get(node.name, QueueNumbers())
     return replace(node, numbers=numbers, mark=queue_mark(queue, numbers) if queue else "")

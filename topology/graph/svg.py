@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topology.delays import format_delay
-from topology.graph.build import Node, sentence
-from topology.graph.layout.geometry import (
+from topology.graph.build import sentence
+from topology.graph.geometry import (
     LINE_HEIGHT,
     PADDING,
     SMALL_CELL,
@@ -150,9 +150,12 @@ def _texts(box: Box) -> str:
     if box.node.missing:
         return "".join([*parts, _signs(box), text("small", x, y, "missing")])
     y += 1
-    parts.append(text("small", x, y, _exchange_line(box.node) if is_exchange else box.node.type))
     if is_exchange:
-        return "".join(parts)
+        known = box.node.rate is not None
+        rate = [live(f"{box.node.id}/rate", rate_text(box.node.rate))] if known else []
+        words = " · ".join([content(box.node.type or "exchange"), *rate])
+        return "".join([*parts, text("small", x, y, words)])
+    parts.append(text("small", x, y, box.node.type))
     if box.node.ttl is not None:
         words = format_delay(box.node.ttl)
         parts.append(_pill(box, y, words, f"message TTL {words}", CLOCK))
@@ -163,16 +166,10 @@ def _texts(box: Box) -> str:
     return "".join(parts)
 
 
-def _exchange_line(node: Node) -> str:
-    rate = f"{live(f'{node.id}/rate', rate_text(node.rate))}" if node.rate is not None else ""
-    return " · ".join(part for part in (content(node.type or "exchange"), rate) if part)
-
-
 def _numbers(box: Box, y: float) -> str:
     """Depth, rates, consumers and the bar; y is the baseline of the depth."""
     node, x = box.node, box.left + PADDING
-    if node.numbers is None:
-        return ""
+    assert node.numbers is not None
     cells = queue_cells(node.name, node.numbers)
     shown = {key.rpartition("/")[2]: live(key, words) for key, words in cells.items()}
     depth = f'{shown["messages"]}<tspan class="unit" dx="5">messages</tspan>'

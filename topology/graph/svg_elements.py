@@ -6,7 +6,7 @@ from html import escape
 from math import log10
 
 from topology.content.text import visible
-from topology.graph.layout.geometry import Point
+from topology.graph.geometry import Point
 
 BAR_TOP = 1_000_000
 

@@ -13,14 +13,13 @@ from django.utils.safestring import SafeString
 
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Identity, Queue
 from topology.graph.build import Fact, Graph, build, facts, with_badges
-from topology.graph.delay_levels.build import build_ladder
-from topology.graph.delay_levels.diagram import Ladder, Levels, fold
-from topology.graph.delay_levels.places import place_ladder
+from topology.graph.dot import arrange
 from topology.graph.edges import forwarder_edges
-from topology.graph.layout.dot import arrange
-from topology.graph.layout.geometry import Direction, Layout
-from topology.graph.route_badges import broken_places, route_steps
-from topology.graph.shorten import shorten
+from topology.graph.geometry import Direction, Layout
+from topology.graph.ladder import Ladder, Levels, fold
+from topology.graph.ladder_build import build_ladder
+from topology.graph.ladder_places import place_ladder
+from topology.graph.route import broken_places, route_steps, shorten
 from topology.graph.svg import draw as draw_svg
 from topology.message import Forwarder
 from topology.models import Broker, Topology

@@ -19,7 +19,7 @@ from analytics.results.hours import zone_name
 from analytics.results.period import CUSTOM, Period
 from analytics.results.read import Report, report
 from analytics.results.section import Section
-from topology.graph.isolate_names import isolate_names
+from topology.content.text import isolate_names
 from topology.models import Broker
 
 STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")

@@ -8,8 +8,8 @@ from typing import Literal
 from topology.content.text import visible
 from topology.deaths import Death, History, newest_death
 from topology.graph.build import Graph, Node
+from topology.graph.dot import arrange
 from topology.graph.edges import Edge
-from topology.graph.layout.dot import arrange
 from topology.graph.svg import draw
 from topology.message import Message
 

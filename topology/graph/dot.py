@@ -14,17 +14,19 @@ from typing import Any
 
 from topology.graph.build import Graph, Node
 from topology.graph.edges import Edge
-from topology.graph.layout.geometry import (
+from topology.graph.geometry import (
+    BADGE_ROOM,
+    MARGIN,
     Box,
     Direction,
     Layout,
     Line,
     Point,
+    arrange_rows,
     box_of,
     label_of,
     label_width,
 )
-from topology.graph.layout.row_layout import BADGE_ROOM, MARGIN, arrange_rows
 
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
@@ -105,8 +107,13 @@ def _source(
     for number, edge in enumerate(edges):
         ends = f"n{numbers[edge.source]} -> n{numbers[edge.target]}"
         free = ", constraint=false" if number in returns else ""
-        width = 0 if edge.source in stacked else label_width(label_of(edge))
-        lines.append(f"{ends} [id=e{number}{free}{_room(width)}];")
+        room = ""
+        if width := 0 if edge.source in stacked else label_width(label_of(edge)):
+            # An empty label of the measured size, so that dot leaves room for ours.
+            size = f'fixedsize="true" width="{round(width)}" height="{LABEL_HEIGHT}"'
+            table = f'<table border="0" cellborder="0" {size}><tr><td></td></tr></table>'
+            room = f", label=<{table}>"
+        lines.append(f"{ends} [id=e{number}{free}{room}];")
     return "\n".join([*lines, "}"]).encode()
 
 
@@ -132,14 +139,6 @@ def _returns(boxes: list[Box], edges: tuple[Edge, ...]) -> set[int]:
         and edge.kind == "dead-letter"
         and edge.source in reach_from(edge.target)
     }
-
-
-def _room(width: float) -> str:
-    """An empty label of the measured size, so that dot leaves room for ours."""
-    if not width:
-        return ""
-    size = f'fixedsize="true" width="{round(width)}" height="{LABEL_HEIGHT}"'
-    return f', label=<<table border="0" cellborder="0" {size}><tr><td></td></tr></table>>'
 
 
 def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) -> Layout:

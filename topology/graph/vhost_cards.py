@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from topology.graph.edges import Edge
 from topology.graph.live_values import MARK_WORDS
-from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, name_of
+from topology.graph.vhost_survey import EXCHANGES, MISSING, QUEUES, Group, Survey, name_of
 from topology.snapshot import QueueNumbers, Snapshot
 
 Shape: TypeAlias = Literal["group", "exchange", "queue", "missing"]
@@ -99,18 +99,10 @@ def members(seen: Survey, ids: Collection[str], *, search: str = "", most: int) 
 
 def _group_card(group: Group, seen: Survey, search: str) -> Card:
     named = sum(_is_match(name_of(member), search) for member in group.members)
-    card = Card(
-        group.key,
-        group.title,
-        group.kind,
-        "group",
-        messages=group.waiting,
-        unit="waiting",
-        trouble=group.trouble,
-        matches=named + _is_match(group.title, search) if search else None,
-    )
-    also = ["missing"] if group.trouble else []
-    return _count_members(card, seen.own(group), seen.marks, also)
+    matches = named + _is_match(group.title, search) if search else None
+    card = Card(group.key, group.title, group.kind, "group", unit="waiting", matches=matches)
+    card = replace(card, messages=group.waiting, trouble=group.trouble)
+    return _count_members(card, seen.own(group), seen.marks, is_missing=bool(group.trouble))
 
 
 def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) -> Card:
@@ -123,7 +115,7 @@ def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) ->
     card = Card(
         key, title, kind, shape, messages=sum(known) if has_depth else None, matches=len(fitting)
     )
-    return _count_members(card, fitting, seen.marks, also=["missing"] if key == MISSING else [])
+    return _count_members(card, fitting, seen.marks, is_missing=key == MISSING)
 
 
 def _make_object_card(member: str, seen: Survey) -> Card:
@@ -140,18 +132,14 @@ def _make_object_card(member: str, seen: Survey) -> Card:
 
 
 def _count_members(
-    card: Card, ids: Collection[str], marks: Mapping[str, str], also: Iterable[str]
+    card: Card, ids: Collection[str], marks: Mapping[str, str], *, is_missing: bool
 ) -> Card:
     queues = [member for member in ids if member.startswith("queue/")]
     found = Counter(marks[member] for member in queues if member in marks)
-    worst = next((mark for mark in WORST if found[mark] or mark in also), "")
-    return replace(
-        card,
-        exchanges=len(ids) - len(queues),
-        queues=len(queues),
-        mark=worst,
-        troubled=found[worst],
-    )
+    marked = {*found, *(["missing"] if is_missing else [])}
+    worst = next((mark for mark in WORST if mark in marked), "")
+    counts = {"exchanges": len(ids) - len(queues), "queues": len(queues), "troubled": found[worst]}
+    return replace(card, mark=worst, **counts)
 
 
 def _edges_between(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topology.content.text import visible
-from topology.graph.delay_levels.diagram import NOWHERE, Destination, Ladder, Rung
-from topology.graph.layout.geometry import shorten
+from topology.graph.geometry import shorten
+from topology.graph.ladder import NOWHERE, Destination, Ladder, Rung
 from topology.graph.live_values import pace
 from topology.graph.svg_elements import bar_share, n
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
-from topology.graph.delay_levels.diagram import NOWHERE, Destination, Ladder, Levels, Rung
+from topology.graph.ladder import NOWHERE, Destination, Ladder, Levels, Rung
 from topology.graph.live_values import queue_mark
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -19,7 +19,12 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     """
     whole = found.definitions if isinstance(found, Snapshot) else found
     numbers = found.numbers if isinstance(found, Snapshot) else None
-    own = _select_part(whole, {*levels.names, levels.delivery})
+    names = {*levels.names, levels.delivery}
+    own = Definitions(
+        frozenset(exchange for exchange in whole.exchanges if exchange.name in names),
+        frozenset(queue for queue in whole.queues if queue.name in names),
+        frozenset(binding for binding in whole.bindings if binding.source in names),
+    )
     there = {obj.identity for obj in own}
     missing = [obj for obj in wanted if obj.identity not in there]
     lacks = _describe_missing(missing)
@@ -27,26 +32,20 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     for name in levels.names:
         if name in queues and queues[name].message_ttl_ms is None:
             lacks[name].append("TTL")
-    rungs = (
-        replace(_rung(levels, level, queues.get(name), numbers), lacks=tuple(lacks[name]))
-        for level, name in enumerate(levels.names)
-    )
-    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(missing), levels.delivery)]
+    rungs = []
+    for level, name in enumerate(levels.names):
+        rung = _rung(levels, level, queues.get(name), numbers)
+        rungs.append(
+            replace(rung, lacks=tuple(lacks[name]), mark="missing") if lacks[name] else rung
+        )
+    both = (one.without_taps() for one in (own, Definitions.of(missing)))
+    ends = [end for one in both for end in one.leaving(levels.delivery)]
     return Ladder(
-        rungs=tuple(reversed([_mark_missing(rung) for rung in rungs])),
+        rungs=tuple(reversed(rungs)),
         delivery=levels.delivery,
         delivery_missing="exchange" in lacks[levels.delivery],
         destinations=_destinations(ends, there, whole, numbers),
         is_seen=numbers is not None,
-    )
-
-
-def _select_part(definitions: Definitions, names: set[str]) -> Definitions:
-    """What carries one of these names, and the bindings that leave such an exchange."""
-    return Definitions(
-        frozenset(exchange for exchange in definitions.exchanges if exchange.name in names),
-        frozenset(queue for queue in definitions.queues if queue.name in names),
-        frozenset(binding for binding in definitions.bindings if binding.source in names),
     )
 
 
@@ -71,23 +70,12 @@ def _rung(
     levels: Levels, level: int, queue: Queue | None, numbers: Mapping[str, QueueNumbers] | None
 ) -> Rung:
     proper = levels.unit * (1 << level)
-    rung = Rung(level, levels.names[level], proper, proper, queue)
-    if queue is None:
-        return rung
-    if queue.message_ttl is not None:
-        rung = replace(rung, ttl=queue.message_ttl)
-    if numbers is None:
+    ttl = proper if queue is None or queue.message_ttl is None else queue.message_ttl
+    rung = Rung(level, levels.names[level], proper, ttl, queue)
+    if queue is None or numbers is None:
         return rung
     known = numbers.get(queue.name, QueueNumbers())
     return replace(rung, numbers=known, mark=queue_mark(queue, known, is_level=True))
-
-
-def _mark_missing(rung: Rung) -> Rung:
-    return replace(rung, mark="missing") if rung.lacks else rung
-
-
-def _ends(definitions: Definitions, delivery: str) -> list[Binding]:
-    return list(definitions.without_taps().leaving(delivery))
 
 
 def _destinations(
@@ -97,7 +85,6 @@ def _destinations(
     numbers: Mapping[str, QueueNumbers] | None,
 ) -> tuple[Destination, ...]:
     names = {binding.destination for binding in ends}
-    queues = {queue.name: queue for queue in whole.queues if queue.name in names}
     leading = {binding.source for binding in whole.bindings if binding.source in names}
     leading |= {
         exchange.name
@@ -108,7 +95,7 @@ def _destinations(
     for binding in sorted(ends, key=lambda binding: binding.identity):
         kind = "queue" if binding.destination_is_queue else "exchange"
         end = Destination(kind, binding.destination, binding.routing_key)
-        queue = queues.get(end.name) if kind == "queue" else None
+        queue = whole.queue(end.name) if kind == "queue" else None
         if binding.identity not in there:
             end = replace(end, missing=True, mark="missing")
         elif numbers is not None and queue is not None:

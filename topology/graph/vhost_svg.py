@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from topology.content.text import count_of, count_text
 from topology.graph.build import Graph, Node
-from topology.graph.layout.dot import arrange
-from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
-from topology.graph.layout.row_layout import arrange_rows
+from topology.graph.dot import arrange
+from topology.graph.geometry import LINE_HEIGHT, PADDING, Box, Layout, arrange_rows
 from topology.graph.svg import draw_around
 from topology.graph.svg_elements import (
     attribute,
@@ -17,7 +16,7 @@ from topology.graph.svg_elements import (
     signs,
     text,
 )
-from topology.graph.vhost.build import Card, Overview
+from topology.graph.vhost_cards import Card, Overview
 from topology.snapshot import QueueNumbers
 
 MOST_LINKED = 40

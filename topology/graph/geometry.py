@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from topology.content.text import visible
@@ -138,3 +139,27 @@ def _take(text: str, limit: int) -> str:
             break
         taken.append(sign)
     return "".join(taken)
+
+
+COLUMNS = 5
+GAP, MARGIN = 16.0, 8.0
+# A text on the upper edge of a box rises less than that above it.
+BADGE_ROOM = 14.0
+
+
+def arrange_rows(nodes: Sequence[Node], top: float = 0.0, note: str = "") -> Layout:
+    """The nodes from the left to the right, beginning below `top`."""
+    measured = [box_of(node) for node in nodes]
+    width = max((box.width for box in measured), default=0.0)
+    boxes: list[Box] = []
+    y = top + BADGE_ROOM
+    for first in range(0, len(measured), COLUMNS):
+        row = measured[first : first + COLUMNS]
+        height = max(box.height for box in row)
+        for column, box in enumerate(row):
+            x = MARGIN + column * (width + GAP) + width / 2
+            boxes.append(replace(box, x=x, y=y + height / 2, width=width, height=height))
+        y += height + GAP
+    columns = min(COLUMNS, len(measured))
+    wide = 2 * MARGIN + columns * (width + GAP) - GAP
+    return Layout(wide, y - GAP + MARGIN, tuple(boxes), (), note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from topology.definitions import Definitions, Queue
+from topology.definitions import Definitions
 from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.graph.live_values import snapshot_marks
 from topology.snapshot import Snapshot
@@ -69,7 +69,7 @@ def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
 
 def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
     """These exchanges and queues with the bindings at them and what is at the other ends, and the
-    queues that die into them."""
+    queues that die into them, or by name into one of them."""
     names = {kind: {name_of(i) for i in ids if i.startswith(kind)} for kind in ("exch", "queue")}
     bindings = [
         binding
@@ -78,10 +78,10 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
         or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
     ]
     queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
-    queues |= {
-        queue.name
-        for queue in _find_dead_letter_sources(definitions, names["exch"], names["queue"])
-    }
+    dying = [one for name in names["exch"] for one in definitions.dying_into(name)]
+    by_name = definitions.dying_into("")
+    dying += [one for one in by_name if one.dead_letter_routing_key in names["queue"]]
+    queues |= {one.name for one in dying}
     exchanges = names["exch"] | {b.source for b in bindings}
     exchanges |= {b.destination for b in bindings if not b.destination_is_queue}
     return Definitions(
@@ -89,16 +89,6 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
         frozenset(queue for queue in definitions.queues if queue.name in queues),
         frozenset(bindings),
     )
-
-
-def _find_dead_letter_sources(
-    definitions: Definitions, exchanges: Collection[str], queues: Collection[str]
-) -> Iterable[Queue]:
-    """The queues that die into one of these exchanges, or by name into one of these queues."""
-    for exchange in exchanges:
-        yield from definitions.dying_into(exchange)
-    by_name = definitions.dying_into("")
-    yield from (queue for queue in by_name if queue.dead_letter_routing_key in queues)
 
 
 def name_of(member: str) -> str:

@@ -1,1 +1,0 @@
-"""Delay levels as a diagram: a row for each level."""

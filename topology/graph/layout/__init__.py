@@ -1,1 +1,0 @@
-"""Where the nodes and edges of a diagram are."""

@@ -1,1 +1,0 @@
-"""A whole vhost as a diagram: a card for each topology."""
