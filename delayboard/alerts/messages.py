@@ -10,6 +10,7 @@ from django.db.models import F, Q, QuerySet
 
 from delayboard.models.alert import AlertMessage, AlertNotice, AlertProblem, AlertReceiver
 from delayboard.now.problems import Problem
+from topology.content.text import count_of
 
 # A problem that comes and goes within this time is not sent.
 MINIMUM_DURATION = timedelta(minutes=1)
@@ -35,12 +36,8 @@ def note_problems(
             AlertProblem.objects.create(identity=identity, since_at=now, **values)
         elif row.resolved_at or any(getattr(row, k) != v for k, v in values.items()):
             AlertProblem.objects.filter(pk=row.pk).update(resolved_at=None, **values)
-    lasting_ones = {*shown, *undecided}
-    ended = [
-        row.pk
-        for row in rows.values()
-        if row.resolved_at is None and row.identity not in lasting_ones
-    ]
+    stays = {*shown, *undecided}
+    ended = [one.pk for name, one in rows.items() if one.resolved_at is None and name not in stays]
     AlertProblem.objects.filter(pk__in=ended).update(resolved_at=now)
 
 
@@ -69,8 +66,8 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     remaining = AlertNotice.objects.filter(receiver=receiver, is_cleared=False).count()
     return AlertMessage.objects.create(
         receiver=receiver,
-        title=make_title(len(lasting), len(over), remaining),
-        body=make_body(lasting, over, remaining - len(lasting)),
+        title=_make_title(len(lasting), len(over), remaining),
+        body=_make_body(lasting, over, remaining - len(lasting)),
         created_at=now,
     )
 
@@ -86,24 +83,22 @@ def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
     )
 
 
-def make_title(begun: int, over: int, remaining: int) -> str:
+def _make_title(begun: int, over: int, remaining: int) -> str:
     """In one line: new problems, else how many remain of those that were reported."""
     if begun:
-        return f"Delayboard: {_problems(begun)}"
+        return f"Delayboard: {count_of(begun, 'problem')}"
     if remaining:
         return f"Delayboard: {over} resolved, {remaining} open"
     return ALL_CLEAR
 
 
-def make_body(begun: Sequence[AlertProblem], over: Sequence[AlertProblem], others: int) -> str:
+def _make_body(begun: Sequence[AlertProblem], over: Sequence[AlertProblem], others: int) -> str:
     """A line for each problem; `others` were reported before and last."""
-    parts = []
-    if begun:
-        parts.append("\n".join(_lines("New problems:", begun)))
-    if over:
-        parts.append("\n".join(_lines("Resolved:", over)))
+    both = (("New problems:", begun), ("Resolved:", over))
+    parts = ["\n".join(_lines(heading, problems)) for heading, problems in both if problems]
     if others > 0:
-        parts.append(f"{_problems(others)} reported before {'is' if others == 1 else 'are'} open.")
+        verb = "is" if others == 1 else "are"
+        parts.append(f"{count_of(others, 'problem')} reported before {verb} open.")
     elif not begun:
         parts.append("No reported problem is open.")
     return "\n\n".join(parts)
@@ -129,10 +124,6 @@ def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProbl
 
 def _is_over(problem: AlertProblem, now: datetime) -> bool:
     return problem.resolved_at is not None and problem.resolved_at <= now - MINIMUM_DURATION
-
-
-def _problems(number: int) -> str:
-    return "1 problem" if number == 1 else f"{number} problems"
 
 
 def make_log_version() -> str:

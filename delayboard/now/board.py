@@ -17,8 +17,14 @@ from delayboard.now.counters import Counter
 from delayboard.now.growing import find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
-from delayboard.now.system import background_tasks_of, describe_tasks
-from delayboard.now.system_problems import find_delays, find_failed_runs, find_outages, find_unsent
+from delayboard.now.system import (
+    background_tasks_of,
+    describe_tasks,
+    find_delays,
+    find_failed_runs,
+    find_outages,
+    find_unsent,
+)
 from delayboard.now.throughput import flow_lines
 from delayboard.now.topology_lines import (
     TopologyLine,
@@ -122,14 +128,9 @@ class Overview:
     @property
     def cells(self) -> dict[str, str]:
         """All live texts by key."""
-        found = {
-            "system": self.system,
-            "parked/other": count_text(self.other_parked),
-        }
-        for counter in self.counters:
-            found |= counter.cells
-        for line in self.lines:
-            found |= line.cells
+        found = {"system": self.system, "parked/other": count_text(self.other_parked)}
+        for cells in [one.cells for one in self.counters] + [one.cells for one in self.lines]:
+            found |= cells
         for trouble in (*self.troubles, *self.warnings):
             if trouble.key:
                 found[f"trouble/{trouble.key}"] = isolate_names(trouble.sentence)

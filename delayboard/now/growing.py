@@ -34,10 +34,8 @@ def find_growing(
         return
     depths = {row.pk: read_depth(row, known[row.broker_id]) for row in queues}
     in_queue = growths(depths, now)
-    parked = {
-        since: _count_parked(brokers, now - since)
-        for since in {growth.since for growth in in_queue.values()}
-    }
+    spans = {growth.since for growth in in_queue.values()}
+    parked = {since: _count_parked(brokers, now - since) for since in spans}
     for row in queues:
         growth = in_queue.get(row.pk)
         if growth is None:
@@ -48,18 +46,13 @@ def find_growing(
             minutes = growth.since // timedelta(minutes=1)
             ago = "an hour" if growth.since >= SPAN else f"{minutes} min"
             sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
-            key = f"growing/{row.pk}"
-            yield Problem("warning", sentence, link, key, kind=ProblemKind.DEAD_LETTERS)
+            yield Problem("warning", ProblemKind.DEAD_LETTERS, sentence, link, f"growing/{row.pk}")
 
 
 def _count_parked(brokers: Sequence[Broker], since_at: datetime) -> dict[tuple[int, str], int]:
     """Broker and queue -> how many messages were parked from it since then."""
     # The time of the state has the index.
-    recent = ParkedMessage.objects.filter(
-        broker__in=brokers,
-        state=ParkedState.PARKED,
-        state_at__gt=since_at,
-        parked_at__gt=since_at,
-    )
+    since = {"state_at__gt": since_at, "parked_at__gt": since_at}
+    recent = ParkedMessage.objects.filter(broker__in=brokers, state=ParkedState.PARKED, **since)
     counts = recent.order_by().values_list("broker", "queue").annotate(number=Count("pk"))
     return {(broker, queue): number for broker, queue, number in counts}

@@ -102,7 +102,7 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
                 f"used {hour.burn_rate:.0f} times as fast as the target allows."
             )
             key, kind = BURNING.format(topology.pk), ProblemKind.SLO
-            yield Problem("warning", sentence, link, key, topology.pk, "Late", kind)
+            yield Problem("warning", kind, sentence, link, key, topology.pk, "Late")
 
 
 def _at(counts: buckets.Counts, share: float) -> str:

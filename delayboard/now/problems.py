@@ -77,12 +77,12 @@ class Problem:
     """
 
     severity: Severity
+    kind: ProblemKind
     sentence: str
     link: Link | None = None
     key: str = ""
     topology: int | None = None
     state: str = ""
-    kind: ProblemKind = ProblemKind.OTHER
 
     @property
     def identity(self) -> str:
@@ -113,9 +113,8 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
             needs_binding = bool(row.destination) and row.restored_at is None
             where = replace(link, label="Restore binding") if needs_binding else link
             severity: Severity = "warning" if row.restored_at else "error"
-            sentence = f"{topology.name}: {row.sentence}"
-            key = f"binding/{row.pk}"
-            yield Problem(severity, sentence, where, key, topology.pk, row.state, ProblemKind.STUCK)
+            sentence, key = f"{topology.name}: {row.sentence}", f"binding/{row.pk}"
+            yield Problem(severity, ProblemKind.STUCK, sentence, where, key, topology.pk, row.state)
         if rest := group[len(group) if named is None else named :]:
             more = count_of(len(rest), "more destination")
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
@@ -124,7 +123,7 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
                 f"({count_text(stuck)} stuck, {count_text(waiting)} waiting)."
             )
             key = f"bindings/{topology.pk}"
-            yield Problem("error", sentence, link, key, topology.pk, "Stuck", ProblemKind.STUCK)
+            yield Problem("error", ProblemKind.STUCK, sentence, link, key, topology.pk, "Stuck")
 
 
 def find_lost_taps(
@@ -140,23 +139,19 @@ def find_lost_taps(
         tap = snapshot.numbers.get(topology.tap_queue) if snapshot and topology.has_tap else None
         if snapshot is None or tap is None or tap.state not in _LOST:
             continue
-        name, queue = topology.name, topology.tap_queue
+        name, where = topology.name, f"of the tap “{topology.tap_queue}”"
+        remedy = "Replace the tap or start the node."
         if tap.state == "minority":
-            what = f"Publishers of {name} get no confirmation: most nodes of the tap “{queue}” are"
+            what = f"Publishers of {name} get no confirmation: most nodes {where} are"
+            remedy = "Start the nodes."
         elif snapshot.version_tuple >= (4,):
-            what = (
-                f"Publishers of {name} are refused although their messages arrive: the node of the "
-                f"tap “{queue}” is"
-            )
+            what = f"Publishers of {name} are refused although their messages arrive: "
+            what += f"the node {where} is"
         else:
-            what = f"{name} is not recorded: the node of the tap “{queue}” is"
-        remedy = (
-            "Start the nodes." if tap.state == "minority" else "Replace the tap or start the node."
-        )
+            what = f"{name} is not recorded: the node {where} is"
         link = Link("View tap", "topology:topology", (topology.slug,))
         sentence, key = f"{what} down. {remedy}", f"tap/{topology.pk}"
-        kind = ProblemKind.BROKER
-        yield Problem("error", sentence, link, key, topology.pk, "Tap down", kind)
+        yield Problem("error", ProblemKind.BROKER, sentence, link, key, topology.pk, "Tap down")
 
 
 def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -164,10 +159,10 @@ def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
     rows = Drift.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
     for row in rows.select_related("topology").order_by("topology__name", "pk"):
         link = Link("View plan", "topology:topology", (row.topology.slug,), fragment="plan")
-        sentence = f"{row.topology.name}: {row.sentence}"
-        key = f"drift/{row.pk}"
-        kind = ProblemKind.DRIFT
-        yield Problem("error", sentence, link, key, row.topology_id, "Not in sync", kind)
+        sentence, key = f"{row.topology.name}: {row.sentence}", f"drift/{row.pk}"
+        yield Problem(
+            "error", ProblemKind.DRIFT, sentence, link, key, row.topology_id, "Not in sync"
+        )
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:
@@ -175,20 +170,16 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
 
     For topologies whose copies are read at present: nobody may have observed those of others.
     """
-    rows = list(topologies)
     at = scope.now - LONG_OVERDUE
     numbers = counts.count_by_topology(scope.rows(until_at=at))
     numbers.subtract(counts.count_by_topology(scope.stuck_rows(until_at=at)))
-    for topology in rows:
+    for topology in topologies:
         if (number := numbers[topology.pk]) > 0:
             query = {"topology": topology.slug, "overdue": "1"}
             link = Link("View overdue messages", "analytics:scheduled", query=query)
-            sentence = (
-                f"{topology.name}: {count_of(number, 'message', 'is')} overdue by a minute or more."
-            )
-            key = OVERDUE.format(topology.pk)
-            kind = ProblemKind.OVERDUE
-            yield Problem("error", sentence, link, key, topology.pk, "Overdue", kind)
+            messages, key = count_of(number, "message", "is"), OVERDUE.format(topology.pk)
+            sentence = f"{topology.name}: {messages} overdue by a minute or more."
+            yield Problem("error", ProblemKind.OVERDUE, sentence, link, key, topology.pk, "Overdue")
 
 
 def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -207,20 +198,18 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
         probes = count_of(number, "probe", "is")
         link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
         sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
-        kind = ProblemKind.PROBES
-        yield Problem("warning", sentence, link, f"probes/{pk}", pk, "Probe overdue", kind)
+        key, kind = f"probes/{pk}", ProblemKind.PROBES
+        yield Problem("warning", kind, sentence, link, key, pk, "Probe overdue")
 
 
 def find_losses(brokers: Iterable[tuple[Broker, Sequence[FindingCount]]]) -> Iterator[Problem]:
     """The brokers with findings by which messages are lost or get stuck."""
     for broker, found in brokers:
-        worst = [one for one in found if one.key in WORST]
-        if worst:
+        if worst := [one for one in found if one.key in WORST]:
             numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
             link = Link("View findings", "topology:findings", (broker.slug,))
-            sentence = f"{broker.name} has findings: {numbers}."
-            key = f"findings/{broker.pk}"
-            yield Problem("warning", sentence, link, key, kind=ProblemKind.FINDINGS)
+            sentence, key = f"{broker.name} has findings: {numbers}.", f"findings/{broker.pk}"
+            yield Problem("warning", ProblemKind.FINDINGS, sentence, link, key)
 
 
 def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -242,7 +231,7 @@ def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Problem]:
                 f"and {percent(month.share)} of the deliveries met it."
             )
             key, kind = f"slo/{topology.pk}", ProblemKind.SLO
-            yield Problem("warning", sentence, link, key, topology.pk, "Target missed", kind)
+            yield Problem("warning", kind, sentence, link, key, topology.pk, "Target missed")
 
 
 @lru_cache(16)
@@ -262,13 +251,11 @@ def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterato
             link = replace(link, label="View failures", fragment="failures")
             step = "Correct the cause, then resume or cancel it."
         sentence = " ".join(filter(None, (f"Replay {pk} is paused.", why, step)))
-        yield Problem("warning", sentence, link, kind=ProblemKind.REPLAY_PAUSED)
+        yield Problem("warning", ProblemKind.REPLAY_PAUSED, sentence, link)
     if named is not None and len(paused) > named:
-        rest = len(paused) - named
-        replays = count_of(rest, "more replay", "is")
+        sentence = f"{count_of(len(paused) - named, 'more replay', 'is')} paused."
         link = Link("View replays", "replays")
-        kind = ProblemKind.REPLAY_PAUSED
-        yield Problem("warning", f"{replays} paused.", link, "paused", kind=kind)
+        yield Problem("warning", ProblemKind.REPLAY_PAUSED, sentence, link, "paused")
 
 
 def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -280,5 +267,4 @@ def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
             f"The migration from {row.source.name} to {row.target.name} is paused. "
             "Resume or cancel it."
         )
-        kind = ProblemKind.OTHER
-        yield Problem("warning", sentence, link, f"migration/{row.source_id}", kind=kind)
+        yield Problem("warning", ProblemKind.OTHER, sentence, link, f"migration/{row.source_id}")

@@ -49,7 +49,8 @@ def find_places(
     ]
     kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": actions}
     if words:
-        kinds["Brokers"] = _fitting(words, _brokers(brokers))
+        named = (Link(one.name, "topology:broker", (one.slug,)) for one in brokers)
+        kinds["Brokers"] = _fitting(words, map(Place, named, (one.environment for one in brokers)))
         kinds["Topologies"] = _fitting(words, _topologies(brokers))
         kinds["Queues"] = _fitting(words, _queues(brokers))
         kinds["Groups of dead letters"] = _groups(text, brokers, rules)
@@ -114,10 +115,8 @@ def _actions_on_objects(
             yield Place(Link(f"Publish through {name}", "publish", query=query), note)
         if topology.pattern.FIELDS:
             yield Place(Link(f"Edit topology {name}", "topology:topology_edit", arguments), note)
-        settings = Link(
-            f"Delete topology {name}", "topology:topology_settings", arguments, fragment="deletion"
-        )
-        yield Place(settings, note)
+        settings, fragment = "topology:topology_settings", "deletion"
+        yield Place(Link(f"Delete topology {name}", settings, arguments, fragment=fragment), note)
     for place in _queues(brokers) if _is_verb(words[0], *_ON_QUEUES) else ():
         for verb in _ON_QUEUES:
             label = f"{verb} queue {place.link.label}"
@@ -139,15 +138,9 @@ def _is_verb(word: str, *verbs: str) -> bool:
     return any(verb.casefold().startswith(word) for verb in verbs)
 
 
-def _brokers(brokers: Iterable[Broker]) -> Iterator[Place]:
-    for broker in brokers:
-        yield Place(Link(broker.name, "topology:broker", (broker.slug,)), broker.environment)
-
-
 def _topologies(brokers: Sequence[Broker]) -> Iterator[Place]:
     for row in _topology_rows(brokers):
-        title = KINDS[row.kind].EXPLANATION.title
-        note = f"{title}, {row.broker.name}"
+        note = f"{KINDS[row.kind].EXPLANATION.title}, {row.broker.name}"
         yield Place(Link(row.name, "topology:topology", (row.slug,)), note)
 
 
@@ -169,11 +162,6 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
 
 def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
     """As the rules of each broker let them be seen."""
-    page = groups.page(brokers, groups.GroupFilter(text=text), rules)
-    return [
-        Place(
-            Link(str(group), "message_group", (group.broker.slug, str(group.pk))),
-            group.broker.name,
-        )
-        for group in page.groups[:MOST]
-    ]
+    shown = groups.page(brokers, groups.GroupFilter(text=text), rules).groups[:MOST]
+    links = (Link(str(one), "message_group", (one.broker.slug, str(one.pk))) for one in shown)
+    return list(map(Place, links, (one.broker.name for one in shown)))

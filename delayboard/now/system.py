@@ -1,19 +1,35 @@
-"""The background tasks of the worker, as the pages System and Now show them."""
+"""What Delayboard works with (brokers, the worker, the disk of the event log), and its troubles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 
-from delayboard.models import BackgroundTask
-from topology.content.text import format_bytes
-from topology.delays import format_ms
+from analytics.disk import DiskSpace
+from analytics.models import Delivery, Run
+from analytics.models.run import RunState
+from delayboard.models import AlertMessage, BackgroundTask
+from delayboard.models.background_task import LATE
+from delayboard.now.problems import Link, Problem, ProblemKind
+from delayboard.now.throughput import BEHIND, find_lag
+from topology.broker.errors import alarm_sentence
+from topology.content.text import count_of, format_bytes
+from topology.delays import format_ms, format_span
 from topology.graph.live_values import make_version
 from topology.models import Broker
+from topology.snapshots import Latest
 
+Known = Mapping[Broker, Latest]
+# Failed nightly runs of so many days are reported.
+DAYS_SHOWN = 7
+SYSTEM = Link("View background tasks", "system")
+RETENTION = Link("View data retention", "retention")
 # What a name does not say by itself. The ends "bytes", "seconds", "ms" and "at" are units.
 _WORDS = {
     "drained": "events written",
@@ -62,10 +78,6 @@ def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]
     return tuple(BackgroundTask.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
 
 
-def has_no_worker(tasks: Sequence[BackgroundTask]) -> bool:
-    return all(task.is_late for task in tasks)
-
-
 def describe_tasks(tasks: Sequence[BackgroundTask]) -> str:
     """All tasks in one sentence."""
     if has_no_worker(tasks):
@@ -76,6 +88,10 @@ def describe_tasks(tasks: Sequence[BackgroundTask]) -> str:
     if len(tasks) == 1:
         return "1 background task is running."
     return f"{len(tasks)} background tasks are running."
+
+
+def has_no_worker(tasks: Sequence[BackgroundTask]) -> bool:
+    return all(task.is_late for task in tasks)
 
 
 def make_tasks_version(lines: Sequence[TaskLine]) -> str:
@@ -104,3 +120,96 @@ def _describe(words: str, value: Any) -> str:
     if words.endswith(" at"):
         return f"{words.removesuffix(' at')} at {str(value)[11:19]}"
     return f"{words} {value}"
+
+
+def find_outages(
+    known: Known, tasks: Sequence[BackgroundTask], disk: DiskSpace | None
+) -> Iterator[Problem]:
+    """What does not work now."""
+    if disk and disk.is_full:
+        sentence = (
+            f"The disk of the event log is full ({settings.EVENT_LOG}), so Delayboard records "
+            "nothing. Taps store new copies until they are full. Recording resumes automatically "
+            "when the disk has space."
+        )
+        yield Problem("error", ProblemKind.DISK, sentence, RETENTION)
+    is_dead = has_no_worker(tasks)
+    if is_dead:
+        sentence = "The worker is not running, so Delayboard records, replays and reports nothing."
+        yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM)
+    for broker, one in known.items():
+        link = Link("View broker", "topology:broker", (broker.slug,))
+        if one.trouble:
+            sentence = f"{broker.name}: {one.trouble}"
+            yield Problem("error", ProblemKind.BROKER, sentence, link, f"broker/{broker.pk}")
+        if one.snapshot and one.snapshot.alarms:
+            sentence = f"{broker.name}: {alarm_sentence(one.snapshot.alarms)}"
+            yield Problem("error", ProblemKind.BROKER, sentence, link, f"alarms/{broker.pk}")
+    if not is_dead:
+        yield from _task_failures(
+            tasks, {broker.pk for broker, one in known.items() if one.trouble}
+        )
+
+
+def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterator[Problem]:
+    """One for each reason, however many tasks fail for it; none of silent brokers."""
+    of_error = defaultdict(list)
+    for task in tasks:
+        if task.is_failing and task.broker_id not in silent:
+            of_error[task.last_error].append(task)
+    for error, (first, *rest) in of_error.items():
+        failing = f"{first.name} and {len(rest)} more fail" if rest else f"{first.name} fails"
+        # The text of an error may change with each attempt.
+        sentence, key = f"{failing}: {error}", f"failing/{first.key}"
+        yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, key)
+    for task in tasks:
+        if task.is_late and not task.is_failing:
+            sentence = f"{task.name} is late: no heartbeat for more than {format_span(LATE)}."
+            yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, f"late/{task.key}")
+
+
+def find_delays(
+    known: Known, tasks: Sequence[BackgroundTask], disk: DiskSpace | None
+) -> Iterator[Problem]:
+    """What works, and is slow or will not work for long."""
+    for broker, one in known.items():
+        if one.reading_since:
+            link = Link("View broker", "topology:broker", (broker.slug,))
+            sentence = f"{broker.name}: {one.error}"
+            yield Problem("warning", ProblemKind.BROKER, sentence, link, f"reading/{broker.pk}")
+    if disk and disk.is_short and not disk.is_full:
+        sentence = (
+            f"The disk of the event log is nearly full: {format_bytes(disk.free)} of "
+            f"{format_bytes(disk.total)} are free. Delayboard records nothing while the disk is "
+            "full."
+        )
+        yield Problem("warning", ProblemKind.DISK, sentence, RETENTION, "disk")
+    for task in tasks:
+        behind = find_lag(task)
+        if behind > BEHIND and not task.is_late:
+            words = format_span(timedelta(seconds=int(behind.total_seconds())))
+            sentence = f"{task.name} is {words} behind, so its data is that old."
+            yield Problem("warning", ProblemKind.BEHIND, sentence, SYSTEM, f"behind/{task.key}")
+
+
+def find_failed_runs(today: date) -> Iterator[Problem]:
+    """The days of the last week whose nightly run failed."""
+    first = today - timedelta(days=DAYS_SHOWN)
+    failed = Run.objects.filter(state=RunState.FAILED, day__gte=first)
+    for day in failed.values_list("day", flat=True):
+        query = {"from": day.isoformat(), "to": day.isoformat()}
+        link = Link("View report", "analytics:reports", query=query)
+        sentence = f"The nightly run of {day} failed, so its report has no new figures."
+        yield Problem("warning", ProblemKind.TASKS, sentence, link, f"run/{day}")
+
+
+def find_unsent() -> Iterator[Problem]:
+    """Whether nightly reports or alerts were not sent; of all brokers, as they are."""
+    reports, alerts = Link("View reports", "analytics:reports"), Link("View alerts", "alerts")
+    for number, noun, link, key in (
+        (Delivery.failed().count(), "nightly report", reports, "reports"),
+        (AlertMessage.failed().count(), "alert", alerts, "alerts"),
+    ):
+        if number:
+            sentence = f"{count_of(number, noun, 'was')} not sent."
+            yield Problem("warning", ProblemKind.DELIVERY, sentence, link, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -103,15 +103,15 @@ class FlowLine:
 
     @property
     def entered_area(self) -> str:
-        entered = [counts.entered for counts in self._drawn.minutes]
-        most = self._drawn.most
-        return "" if "entry" in self.not_observed else area(entered, most=most, steps=DRAWN)
+        drawn = self._drawn
+        entered = [counts.entered for counts in drawn.minutes]
+        return "" if "entry" in self.not_observed else area(entered, most=drawn.most, steps=DRAWN)
 
     @property
     def left_line(self) -> str:
-        left = [counts.left for counts in self._drawn.minutes]
-        most = self._drawn.most
-        return "" if "exit" in self.not_observed else points(left, most=most, steps=DRAWN)
+        drawn = self._drawn
+        left = [counts.left for counts in drawn.minutes]
+        return "" if "exit" in self.not_observed else points(left, most=drawn.most, steps=DRAWN)
 
     @cached_property
     def _drawn(self) -> Flow:
@@ -164,22 +164,25 @@ def flow_lines(
             not_observed = frozenset()
             if firehose.pk in silent:
                 unread[one.pk] = firehose.read_at or firehose.switched_on_at
-        line = _line(one, flows[one.pk], unread, counted_until, not_observed)
-        seconds = (now - line.flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
-        lines.append(replace(line, recent_seconds=seconds))
+        flow, unknown = flows[one.pk], ""
+        if one.pk in unread:
+            flow = flow.until(unread[one.pk])
+            unknown = f"Not recorded since {_clock(unread[one.pk])}"
+        elif counted_until is not None and not_observed != frozenset(SIDES.values()):
+            flow = flow.until(counted_until)
+            unknown = f"Not counted since {_clock(counted_until)}"
+        seconds = (now - flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
+        lines.append(FlowLine(one, flow, unknown, not_observed, seconds))
     return lines
 
 
 def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> datetime | None:
     """The moment up to which the log is counted when that is not now; None when it is."""
-    for background_task in background_tasks:
-        if background_task.key != INDEX:
-            continue
-        if background_task.is_late:
-            return background_task.beat_at or background_task.started_at
-        behind = find_lag(background_task)
-        return now - behind if behind > BEHIND else None
-    return None
+    task = next((one for one in background_tasks if one.key == INDEX), None)
+    if task is not None and task.is_late:
+        return task.beat_at or task.started_at
+    behind = find_lag(task) if task else timedelta(0)
+    return now - behind if behind > BEHIND else None
 
 
 def find_lag(background_task: BackgroundTask) -> timedelta:
@@ -188,24 +191,6 @@ def find_lag(background_task: BackgroundTask) -> timedelta:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         return timedelta(0)
     return timedelta(seconds=min(max(seconds, 0), 10**9))
-
-
-def _line(
-    topology: Topology,
-    flow: Flow,
-    unread: Mapping[int, datetime | None],
-    counted_until: datetime | None,
-    not_observed: frozenset[Phase],
-) -> FlowLine:
-    if topology.pk in unread:
-        since = unread[topology.pk]
-        return FlowLine(
-            topology, flow.until(since), f"Not recorded since {_clock(since)}", not_observed
-        )
-    if counted_until is not None and not_observed != frozenset(SIDES.values()):
-        known = flow.until(counted_until)
-        return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", not_observed)
-    return FlowLine(topology, flow, not_observed=not_observed)
 
 
 def _clock(moment: datetime | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -74,21 +75,16 @@ def count_waiting(
 
     None while that is not known either.
     """
-    return {
-        flow.topology.pk: listed.get(flow.topology.pk, 0)
-        if _is_listed(flow)
-        else _count_queued(flow.topology, known[flow.topology.broker_id])
-        for flow in flows
-    }
-
-
-def _is_listed(flow: FlowLine) -> bool:
-    is_seen = not flow.unknown and "entry" not in flow.not_observed
-    return is_seen and not waits_in_work_queue(flow.topology)
-
-
-def _count_queued(topology: Topology, known: Latest) -> int | None:
-    return None if known.snapshot is None or known.error else count_queued(topology, known.snapshot)
+    found: dict[int, int | None] = {}
+    for flow in flows:
+        topology, latest = flow.topology, known[flow.topology.broker_id]
+        is_seen = not flow.unknown and "entry" not in flow.not_observed
+        if is_seen and not waits_in_work_queue(topology):
+            found[topology.pk] = listed.get(topology.pk, 0)
+        else:
+            snapshot = None if latest.error else latest.snapshot
+            found[topology.pk] = count_queued(topology, snapshot) if snapshot else None
+    return found
 
 
 def make_lines(
@@ -138,21 +134,15 @@ def _find_shared(queues: Mapping[int, Queues]) -> Queues:
 
 def read_queues(flows: Iterable[FlowLine]) -> dict[int, Queues]:
     """Topology -> its delay, work and parking queues; none where it delivers to others' queues."""
-    return {
-        flow.topology.pk: {(flow.topology.broker_id, name) for name in _name_queues(flow.topology)}
-        for flow in flows
-    }
-
-
-def _name_queues(topology: Topology) -> set[str]:
-    try:
-        params = topology.parsed
-        targets = topology.pattern.targets(params)
-    except ParamsError:
-        return set()
-    if not targets:
-        return set()
-    return {*targets, *(one.name for one in topology.pattern.definitions(params).queues)}
+    found: dict[int, Queues] = {}
+    for topology in (flow.topology for flow in flows):
+        names = set[str]()
+        with suppress(ParamsError):
+            if targets := topology.pattern.targets(topology.parsed):
+                own = topology.pattern.definitions(topology.parsed).queues
+                names = {*targets, *(one.name for one in own)}
+        found[topology.pk] = {(topology.broker_id, name) for name in names}
+    return found
 
 
 def count_other_parked(queues: Mapping[int, Queues], parked: Mapping[tuple[int, str], int]) -> int:

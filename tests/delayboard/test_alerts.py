@@ -29,7 +29,7 @@ from delayboard.models import (
 )
 from delayboard.now.growing import find_growing
 from delayboard.now.problems import Problem, ProblemKind, find_paused
-from delayboard.now.system_problems import find_outages
+from delayboard.now.system import find_outages
 from tests.builders import make_user
 from tests.delayboard.builders import a_message, parked
 from tests.receivers import Mailbox, smtp_server, webhook
@@ -43,8 +43,8 @@ pytestmark = pytest.mark.both_databases
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-STUCK = Problem("error", "orders: 3 messages are stuck.", key="a", kind=ProblemKind.STUCK)
-LATE = Problem("warning", "sales is late.", key="b", kind=ProblemKind.SLO)
+STUCK = Problem("error", ProblemKind.STUCK, "orders: 3 messages are stuck.", key="a")
+LATE = Problem("warning", ProblemKind.SLO, "sales is late.", key="b")
 SLACK = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 
 
@@ -219,7 +219,7 @@ def test_an_abandoned_alert_counts_until_its_receiver_got_another(db: None) -> N
 
 def test_only_kinds_that_are_not_excluded_are_sent(db: None) -> None:
     ops = receiver(excluded_kinds=[ProblemKind.STUCK.value])
-    other = Problem("error", "a problem of a kind that did not exist before")
+    other = Problem("error", ProblemKind.OTHER, "a problem of a kind that did not exist before")
     at(0, ops, STUCK)
     assert at(1, ops, STUCK, other) == ""
     assert at(2, ops, STUCK, other) == "Delayboard: 1 problem"
