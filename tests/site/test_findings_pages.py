@@ -20,8 +20,8 @@ from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
-from topology.findings.rules import levels
 from topology.findings.rules.cycles import describe_parking
+from topology.findings.rules.settings import INCOMPLETE
 from topology.findings.table import LIVE_RULES
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
@@ -153,9 +153,9 @@ def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> No
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:
-    objects = read_export(EXAMPLES[levels.INCOMPLETE.id].failing.definitions())[""].definitions
+    objects = read_export(EXAMPLES[INCOMPLETE.id].failing.definitions())[""].definitions
     know(broker, *objects)
-    found = next(one for one in find(know(broker, *objects)) if one.rule is levels.INCOMPLETE)
+    found = next(one for one in find(know(broker, *objects)) if one.rule is INCOMPLETE)
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.VIEWER, broker).get(address))
     assert "?kind=delay_levels&amp;name=f22.delay-level" in text

@@ -41,22 +41,13 @@ def write(found: Mapping[str, Iterable[Finding]]) -> dict[str, Any]:
         for one in findings
         for obj in one.objects
     }
-    return {
-        "known": [
-            {"rule": rule, "vhost": vhost, "object": list(obj)} for rule, vhost, obj in sorted(rows)
-        ]
-    }
+    return {"known": [{"rule": r, "vhost": v, "object": list(obj)} for r, v, obj in sorted(rows)]}
 
 
 def without(found: Iterable[Finding], vhost: str, known: Collection[Any]) -> tuple[Finding, ...]:
     """The findings with the objects that are not known, without those of which all are."""
-    left = (
-        replace(
-            one,
-            hits=tuple(
-                hit for hit in one.hits if (one.rule.id, vhost, hit.evidence.object) not in known
-            ),
-        )
-        for one in found
-    )
-    return tuple(one for one in left if one.hits)
+    left = []
+    for one in found:
+        hits = tuple(h for h in one.hits if (one.rule.id, vhost, h.evidence.object) not in known)
+        left += [replace(one, hits=hits)] if hits else []
+    return tuple(left)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from topology.definitions import Binding, Queue
 from topology.findings.context import Context
 from topology.findings.finding import Finding
-from topology.routing.cycle import Reason
 from topology.routing.outcome import Walk
 from topology.routing.trace_route import Answer, Question, ask, find_path
 from topology.snapshot import Snapshot
@@ -22,12 +21,9 @@ def chain_of(finding: Finding, snapshot: Snapshot) -> Answer | None:
             question = Question(obj.source, obj.routing_key, without_consumers=True)
             return ask(question, snapshot, context.index)
         case Queue() if obj.dead_letter_exchange is not None and obj.type != "stream":
-            walked = context.die(obj, *_how(context, obj))
+            # Where its messages may have any key, one that nothing else uses.
+            reasons, keys = context.reasons(obj), context.keys(obj)
+            reason = reasons[0] if reasons else "rejected"
+            walked = context.die(obj, reason, keys[0] if keys else "")
             return Answer(walked, find_path(context.index, walked, {}, context.version))
     return Answer(Walk(()), snapshot.definitions.only([obj.identity]))
-
-
-def _how(context: Context, queue: Queue) -> tuple[Reason, str]:
-    """A reason and a key; where its messages may have any, a key that nothing else uses."""
-    reasons, keys = context.reasons(queue), context.keys(queue)
-    return reasons[0] if reasons else "rejected", keys[0] if keys else ""

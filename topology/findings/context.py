@@ -45,7 +45,6 @@ from topology.structure.ends import Ends, find_ends
 
 # Keys of a queue that are followed; of more bindings some keys stand for all.
 MOST_KEYS = 5
-_NOTHING = Arguments()
 _UNKNOWN: Mapping[Unknown, str] = {"keys": "routing keys in CC or BCC", "headers": "headers"}
 
 
@@ -161,21 +160,16 @@ class Context:
 
     def die(self, queue: Queue, reason: Reason, key: str) -> Walk:
         """Where a message goes that dies here with this key; its first hop is this queue."""
-        copy = Copy("", (key,), {}, unknown=self._unknown_of(queue))
+        # What its messages may have beside a known key. Whatever CC named at the default exchange
+        # got its own copy there.
+        sources = self.index.definitions.sources(queue.name)
+        is_default = not queue.dead_letter_exchange and not sources
+        unknown = frozenset[Unknown]({"headers"} if is_default else {"keys", "headers"})
+        copy = Copy("", (key,), {}, unknown=unknown)
         waits_ms = (queue.message_ttl_ms or 0) if reason == "expired" else 0
         dies = Dies(reason, waits_ms, f"a message dies in “{queue.name}”")
         left = leave(copy, queue, dies, self.version)
         return follow([left], self._around) if isinstance(left, Copy) else Walk((left,))
-
-    def _unknown_of(self, queue: Queue) -> frozenset[Unknown]:
-        """What its messages may have beside a known key.
-
-        Whatever CC named at the default exchange got its own copy there.
-        """
-        is_default = not queue.dead_letter_exchange and not self.index.definitions.sources(
-            queue.name
-        )
-        return frozenset({"headers"} if is_default else {"keys", "headers"})
 
     @cached_property
     def fed_by_deaths(self) -> Mapping[str, Sequence[Queue]]:
@@ -209,7 +203,8 @@ class Context:
             for hop in outcome.hops[1:]
             if hop.queue != death.queue.name
         }
-        return frozenset(name for name in waits | self.level_queues if self._has_ttl(name))
+        queues = (self.index.queues.get(name) for name in waits | self.level_queues)
+        return frozenset(one.name for one in queues if one and one.message_ttl_ms is not None)
 
     def may_delay(self, queue: Queue) -> str | None:
         """The condition on which it is a delay; "" for what surely is, None for any other.
@@ -231,10 +226,6 @@ class Context:
         is_known = self.numbers(queue).consumers is not None
         return "" if is_known else f"consumers read “{queue.name}”"
 
-    def _has_ttl(self, name: str) -> bool:
-        queue = self.index.queues.get(name)
-        return queue is not None and queue.message_ttl_ms is not None
-
     def is_consumed(self, queue: Queue) -> bool:
         return queue.name in self.ends.consumed
 
@@ -242,20 +233,16 @@ class Context:
         """Who gives the value that is in force: "argument", or the policy by its name."""
         if argument not in queue.arguments:
             return ""
-        given = self.snapshot.policy_arguments.get(queue.name, _NOTHING).get(argument)
+        given = self.snapshot.policy_arguments.get(queue.name, Arguments()).get(argument)
         declared = self.snapshot.declared.queue(queue.name)
         stated = declared.arguments.get(argument) if declared else None
         if given is None or stated == queue.arguments[argument]:
             return "argument"
-        names = [
-            f"{kind} {policies[queue.name]}"
-            for kind, policies in (
-                ("policy", self.snapshot.policies),
-                ("operator policy", self.snapshot.operator_policies),
-            )
-            if queue.name in policies
-        ]
-        return " or ".join(names) or "policy"
+        kinds = {
+            "policy": self.snapshot.policies.get(queue.name),
+            "operator policy": self.snapshot.operator_policies.get(queue.name),
+        }
+        return " or ".join(f"{kind} {name}" for kind, name in kinds.items() if name) or "policy"
 
     def give_policy(self, queue: Queue, **definition: ArgumentValue) -> tuple[str, ...]:
         """The command that sets it; none where a policy exists: only one applies to a queue."""
@@ -297,9 +284,8 @@ class Context:
         """
         declared = self.snapshot.declared.queue(queue.name)
         set_by = {self.set_by(queue, name) for name in changes}
-        if declared is None or queue.type != "classic" or set_by - {"", "argument"}:
-            return ()
-        if queue.name.startswith("-"):
+        is_option = queue.name.startswith("-")
+        if declared is None or queue.type != "classic" or set_by - {"", "argument"} or is_option:
             return ()
         given = {**declared.arguments, **changes}
         arguments = Arguments({k: value for k, value in given.items() if value is not None})

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 
 from topology.findings.severity import Severity
 
-# Shapes and colours of the site's states.
-_MARKS = {
-    Severity.REFUSED: "error",
-    Severity.LOSS: "error",
-    Severity.STUCK: "error",
-    Severity.TIMING: "warn",
-    Severity.COST: "warn",
-    Severity.STYLE: "note",
-}
-
 
 @dataclass(frozen=True)
 class Count:
-    """The number of findings of a severity; `key` is its name in an address."""
+    """The number of findings of a severity; `key` is its name in an address, `mark` its shape and colour
+    among the site's states."""
 
     key: str
     label: str
@@ -29,7 +20,8 @@ class Count:
 
 
 def make_count(severity: Severity, number: int) -> Count:
-    return Count(severity.key, severity.label, _MARKS[severity], number)
+    mark = severity.level.replace("warning", "warn")
+    return Count(severity.key, severity.label, mark, number)
 
 
 def make_counts(numbers: Mapping[Severity, int]) -> list[Count]:

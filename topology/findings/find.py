@@ -29,16 +29,13 @@ def _sort(found: Iterable[Finding]) -> tuple[Finding, ...]:
         found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause)
     )
     first: dict[str, str] = {}
-    return tuple(
-        replace(one, commands=tuple(text for text in one.commands if _is_first(text, first)))
-        for one in ordered
-    )
 
+    def is_first(command: str) -> bool:
+        if not isinstance(command, Replacement):
+            return True
+        return first.setdefault(command.target, command) == command
 
-def _is_first(command: str, first: dict[str, str]) -> bool:
-    if not isinstance(command, Replacement):
-        return True
-    return first.setdefault(command.target, command) == command
+    return tuple(replace(one, commands=tuple(filter(is_first, one.commands))) for one in ordered)
 
 
 class Finder:
@@ -52,7 +49,7 @@ class Finder:
 
     def find(self, broker_id: int, snapshot: Snapshot) -> tuple[Finding, ...]:
         known = self._last.get(broker_id)
-        if known is not None and is_alike(known[0].snapshot, snapshot):
+        if known is not None and _read(known[0].snapshot) == _read(snapshot):
             context, found = known[0].with_numbers(snapshot), known[1]
         else:
             context = Context(snapshot)
@@ -62,13 +59,8 @@ class Finder:
         return _sort((*found, *live)) if live else found
 
 
-def is_alike(first: Snapshot, second: Snapshot) -> bool:
-    """Whether both have the same findings for sure: they differ in numbers alone."""
-    return _read(first) == _read(second)
-
-
 def _read(snapshot: Snapshot) -> tuple[object, ...]:
-    """All that rules read of it."""
+    """All that rules of definitions read of it: two with the same have the same findings."""
     return (
         snapshot.version,
         snapshot.consumed,

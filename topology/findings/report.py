@@ -11,23 +11,12 @@ from topology.content.text import count_of
 from topology.definitions import Identity
 from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
-from topology.findings.finding import Finding, Rule
-from topology.findings.severity import Severity
+from topology.findings.finding import Finding
 from topology.findings.table import RULES
 
 # Objects of a finding that text and annotations name.
 MOST_NAMED = 5
 MOST_LOCATIONS = 100
-
-_LEVELS = {
-    Severity.REFUSED: "error",
-    Severity.LOSS: "error",
-    Severity.STUCK: "error",
-    Severity.TIMING: "warning",
-    Severity.COST: "warning",
-    Severity.STYLE: "note",
-}
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def name_of(obj: Identity) -> str:
@@ -42,23 +31,19 @@ def name_of(obj: Identity) -> str:
 def count_words(findings: Sequence[Finding]) -> str:
     """ "2 loss, 1 cost": so many of each severity, the worst first."""
     counts = Counter(one.severity for one in findings)
-    return ", ".join(
-        f"{counts[severity]} {severity.label.lower()}" for severity in sorted(counts, reverse=True)
-    )
+    return ", ".join(f"{counts[severity]} {severity.key}" for severity in sorted(counts)[::-1])
 
 
 def as_lines(found: Mapping[str, Sequence[Finding]], admins: Mapping[str, Admin]) -> Iterator[str]:
     """Text for a person; a vhost is named where there are several. `admins` are by vhost."""
-    everything = [one for findings in found.values() for one in findings]
     for vhost, findings in found.items():
         if len(found) > 1 and findings:
-            yield f"Virtual host {vhost}"
-            yield ""
+            yield from (f"Virtual host {vhost}", "")
         for one in findings:
             yield from _finding_lines(one, vhost, admins[vhost])
             yield ""
-    number = len(everything)
-    total = count_of(number, "finding")
+    everything = [one for findings in found.values() for one in findings]
+    total = count_of(len(everything), "finding")
     yield f"{total}: {count_words(everything)}." if everything else "No findings."
 
 
@@ -76,10 +61,8 @@ def _finding_lines(one: Finding, vhost: str, admin: Admin) -> Iterator[str]:
         yield from (f"    {command}" for command in commands)
         if (more := len(one.commands) - MOST_NAMED) > 0:
             yield f"    and {more} more commands, all in --format json"
-        notes = (warn_about(commands), name_tool(commands, admin))
+        notes = (warn_about(commands), name_tool(commands, admin), describe_blanks(commands))
         yield from (f"  {note}" for note in notes if note)
-        if sentence := describe_blanks(commands):
-            yield f"  {sentence}"
     yield f"  Source: {one.rule.source}"
 
 
@@ -111,36 +94,30 @@ def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
 
 def as_sarif(found: Mapping[str, Sequence[Finding]], file: str) -> dict[str, Any]:
     """A SARIF 2.1.0 log with one result for each finding, in `file`."""
-    driver = {
-        "name": "Delayboard",
-        "rules": [_sarif_rule(rule) for rule in RULES],
-    }
-    results = [
-        _sarif_result(one, vhost, file) for vhost, findings in found.items() for one in findings
+    rules = [
+        {
+            "id": rule.id,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": rule.explanation},
+            "help": {"text": rule.remedy},
+            "helpUri": rule.source,
+            "defaultConfiguration": {"level": rule.severity.level},
+        }
+        for rule in RULES
     ]
-    run = {"tool": {"driver": driver}, "results": results}
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _sarif_rule(rule: Rule) -> dict[str, Any]:
-    return {
-        "id": rule.id,
-        "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.explanation},
-        "help": {"text": rule.remedy},
-        "helpUri": rule.source,
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-    }
+    results = [_sarif_result(one, vhost, file) for vhost, some in found.items() for one in some]
+    run = {"tool": {"driver": {"name": "Delayboard", "rules": rules}}, "results": results}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return {"$schema": schema, "version": "2.1.0", "runs": [run]}
 
 
 def _sarif_result(one: Finding, vhost: str, file: str) -> dict[str, Any]:
-    names = [
-        {"fullyQualifiedName": f"{vhost}/{name_of(obj)}"} for obj in one.objects[:MOST_LOCATIONS]
-    ]
+    objects = one.objects[:MOST_LOCATIONS]
+    names = [{"fullyQualifiedName": f"{vhost}/{name_of(obj)}"} for obj in objects]
     place = {"artifactLocation": {"uri": file}, "region": {"startLine": 1}}
     return {
         "ruleId": one.rule.id,
-        "level": _LEVELS[one.severity],
+        "level": one.severity.level,
         "message": {"text": f"{_summary(one, vhost)} {one.remedy}"},
         "locations": [{"physicalLocation": place, "logicalLocations": names}],
         "partialFingerprints": {"delayboard/v1": f"{vhost}/{one.key}"},
@@ -159,7 +136,7 @@ def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterato
     """Workflow commands of GitHub Actions, one for each finding."""
     for vhost, findings in found.items():
         for one in findings:
-            level = {"note": "notice"}.get(_LEVELS[one.severity], _LEVELS[one.severity])
+            level = one.severity.level.replace("note", "notice")
             title = _escape(f"{one.rule.id} {one.title}", _PROPERTY)
             text = _escape(f"{_summary(one, vhost)} {one.remedy}", _DATA)
             yield f"::{level} file={_escape(file, _PROPERTY)},title={title}::{text}"

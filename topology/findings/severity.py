@@ -25,5 +25,10 @@ class Severity(IntEnum):
         return self.name.lower()
 
     @property
+    def level(self) -> str:
+        """As SARIF has it."""
+        return {1: "note", 2: "warning", 3: "warning"}.get(self, "error")
+
+    @property
     def label(self) -> str:
         return self.name.capitalize()

@@ -11,7 +11,7 @@ from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.scheduled.queries.listing import find_unread
 from topology.content.text import count_of
-from topology.findings.rules.live_delays import BLOCKED
+from topology.findings.rules.live import BLOCKED
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Report

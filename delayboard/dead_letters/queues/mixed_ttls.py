@@ -9,7 +9,7 @@ from math import inf
 
 from topology.definitions import Queue
 from topology.delays import format_delay
-from topology.findings.rules.live_delays import BLOCKED
+from topology.findings.rules.live import BLOCKED
 from topology.message import Message
 from topology.routing.walk import read_expiration
 from topology.snapshot import Report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from topology.definitions import Exchange, has_dead_letter_name
+from topology.definitions import has_dead_letter_name
 from topology.findings.context import Context, Death, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -21,7 +21,9 @@ def _waits_twice(context: Context) -> Iterator[Hit]:
         for key, names in _delays_by_key(context, source):
             walked = walk(context.index, source, key, version=context.version)
             for arrives in sorted(_list_doubled_queues(walked)):
-                involved = [name for name in names if _leads_through(walked, name, arrives)]
+                ends = [one for one in walked.delivered if one.queue == arrives]
+                passed = {hop.queue for one in ends for hop in one.hops}
+                involved = [name for name in names if name in passed]
                 yield from _bound_too(context, source, key, involved, arrives)
 
 
@@ -51,30 +53,18 @@ def _delays_by_key(context: Context, source: str) -> Iterator[tuple[str, list[st
     for one in context.index.definitions.leaving(source):
         there = context.index.queues.get(one.destination) if one.destination_is_queue else None
         if there and there.message_ttl_ms is not None and there.dead_letter_exchange is not None:
-            bound.setdefault(_some_key(exchange, one.routing_key), set()).add(there.name)
+            # A fanout takes any key.
+            words = one.routing_key.split(".") if kind_of(exchange) == "topic" else []
+            key = ".".join("any" if word in ("*", "#") else word for word in words)
+            key = one.routing_key if kind_of(exchange) == "direct" else key
+            bound.setdefault(key, set()).add(there.name)
     yield from ((key, sorted(names)) for key, names in bound.items() if len(names) > 1)
-
-
-def _some_key(exchange: Exchange, key: str) -> str:
-    """One that the binding key of this exchange matches; a fanout takes any."""
-    if kind_of(exchange) == "fanout":
-        return ""
-    if kind_of(exchange) == "direct":
-        return key
-    return ".".join("any" if word in ("*", "#") else word for word in key.split("."))
 
 
 def _list_doubled_queues(walked: Walk) -> list[str]:
     """The queues that get more than one copy."""
     ends = Counter(outcome.queue for outcome in walked.delivered)
     return [name for name, copies in ends.items() if copies > 1]
-
-
-def _leads_through(walked: Walk, name: str, arrives: str) -> bool:
-    return any(
-        outcome.queue == arrives and any(hop.queue == name for hop in outcome.hops)
-        for outcome in walked.delivered
-    )
 
 
 def _dies_twice(context: Context) -> Iterator[Hit]:

@@ -39,28 +39,19 @@ def _find_dropped(context: Context) -> Iterator[Hit]:
 
 def _cause_of(context: Context, death: Death) -> Evidence:
     one = death.queue
-    path = " → ".join(_cycle(death))
+    cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
+    path = " → ".join(f"“{name}”" for name in (*(hop.queue for hop in cut.hops), one.name))
+    number = sum(hop.queue == one.name for hop in cut.hops)
+    rounds = "one round" if number == 1 else f"{number} rounds"
     what = "one copy of the message" if death.walk.delivered else "the message"
     sentence = (
-        f"RabbitMQ drops {what} after {_rounds(death)} on the path {path}, because no consumer "
-        "rejected it."
+        f"RabbitMQ drops {what} after {rounds} on the path {path}, because no consumer rejected it."
     )
     if death.reason == "delivery_limit":
         return limit_evidence(context, one, sentence)
     lengths = (name for name in ("x-max-length", "x-max-length-bytes") if name in one.arguments)
     argument = "x-message-ttl" if death.reason == "expired" else next(lengths)
     return context.evidence(one, argument, sentence)
-
-
-def _cycle(death: Death) -> list[str]:
-    cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
-    return [*(f"“{hop.queue}”" for hop in cut.hops), f"“{death.queue.name}”"]
-
-
-def _rounds(death: Death) -> str:
-    cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
-    rounds = sum(hop.queue == death.queue.name for hop in cut.hops)
-    return "one round" if rounds == 1 else f"{rounds} rounds"
 
 
 def limit_evidence(context: Context, one: Queue, sentence: str) -> Evidence:
@@ -91,30 +82,28 @@ def _find_endless_retries(context: Context) -> Iterator[Hit]:
     known = [death for death in context.deaths if death.reason == "rejected"]
     # The name of a queue whose messages may have any key stands for all where no key matters.
     others = (context.reject(q, q.name) for q in context.dead_lettering if context.keys(q) is None)
-    for death in (*known, *(one for one in others if _ignores_keys(context, one))):
+    for death in (*known, *(one for one in others if _comes_back_alike(context, one))):
         if _is_endless(context, death):
             sentence = f"RabbitMQ never ends the retries of “{death.queue.name}”."
             yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
 
 
-def _ignores_keys(context: Context, death: Death) -> bool:
-    """Whether a message takes the same way back to its queue with any routing key."""
-    passed = {hop.queue for outcome in death.back() for hop in outcome.hops}
-    return all(_leads_alike(context, context.index.queues[name]) for name in passed)
-
-
-def _leads_alike(context: Context, queue: Queue) -> bool:
-    """Whether its dead letters go one way with any key: by the queue's own key, or a fanout
-    exchange, straight to queues."""
-    name, has_key = queue.dead_letter_exchange, queue.dead_letter_routing_key is not None
-    if name is None or (name == "" and has_key):
-        return True
-    exchange = context.index.exchanges.get(name)
-    return (
-        exchange is not None
-        and exchange.type in (("direct", "fanout", "topic") if has_key else ("fanout",))
-        and all(one.destination_is_queue for one in context.index.definitions.leaving(name))
-    )
+def _comes_back_alike(context: Context, death: Death) -> bool:
+    """Whether a message takes the same way back to its queue with any routing key: by the own key
+    of each queue, or a fanout exchange, straight to queues."""
+    for name in {hop.queue for outcome in death.back() for hop in outcome.hops}:
+        queue = context.index.queues[name]
+        has_key = queue.dead_letter_routing_key is not None
+        if queue.dead_letter_exchange is None or (queue.dead_letter_exchange == "" and has_key):
+            continue
+        exchange = context.index.exchanges.get(queue.dead_letter_exchange)
+        alike = ("direct", "fanout", "topic") if has_key else ("fanout",)
+        if exchange is None or exchange.type not in alike:
+            return False
+        leaving = context.index.definitions.leaving(exchange.name)
+        if not all(one.destination_is_queue for one in leaving):
+            return False
+    return True
 
 
 def _is_endless(context: Context, death: Death) -> bool:
@@ -148,8 +137,21 @@ def _list_returns(death: Death, *, is_delayed: bool) -> Iterator[tuple[str, Rout
 def describe_parking(queue: str, snapshot: Snapshot) -> tuple[str, str, str]:
     """The parking queue of a queue whose retries never end, the command that declares it ("" for
     one that exists), and the lines of a consumer (pika) that end them.
+
+    It is the queue beside it that is named as its dead-letter queue, without a TTL. A consumer may
+    be Delayboard, which parks its messages.
     """
-    existing = _find_parking(queue, snapshot)
+    existing = min(
+        (
+            one.name
+            for one in snapshot.definitions.queues
+            if has_dead_letter_name(one.name, queue)
+            and one.type != "stream"
+            and one.message_ttl_ms is None
+            and one.dead_letter_exchange is None
+        ),
+        default="",
+    )
     parking = existing or f"{queue}-parking"
     quoted = json.dumps(parking, ensure_ascii=False)
     lines = f"""\
@@ -166,24 +168,6 @@ else:
     channel.basic_ack(method.delivery_tag)"""
     declare = Admin(snapshot.version_tuple).declare_queue(Queue(parking))
     return parking, "" if existing else declare, lines
-
-
-def _find_parking(queue: str, snapshot: Snapshot) -> str:
-    """The queue beside it that is named as its dead-letter queue, without a TTL.
-
-    A consumer may be Delayboard, which parks its messages.
-    """
-    return min(
-        (
-            one.name
-            for one in snapshot.definitions.queues
-            if has_dead_letter_name(one.name, queue)
-            and one.type != "stream"
-            and one.message_ttl_ms is None
-            and one.dead_letter_exchange is None
-        ),
-        default="",
-    )
 
 
 def _find_poison(context: Context) -> Iterator[Hit]:

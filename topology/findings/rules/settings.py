@@ -1,10 +1,10 @@
-"""Settings of exchanges and queues that do not do what they say, or do not last."""
+"""Settings of exchanges and queues that do not do what they say, or do not last; sets and taps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.definitions import DELAYED_TYPE, Exchange, Queue, show_value
+from topology.definitions import DELAYED_TYPE, Exchange, Queue, is_tap, show_value
 from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
@@ -113,3 +113,35 @@ MISSING_ALTERNATE = rule("F10", _find_missing_alternates)
 NOT_REFUSING = rule("F11", _find_ignored_overflow)
 WITHOUT_EFFECT = rule("F28", _find_settings_without_effect)
 DELAYED_EXCHANGE = rule("F30", _find_delayed_exchanges)
+
+
+def _find_incomplete(context: Context) -> Iterator[Hit]:
+    for use in context.levels:
+        if use.missing:
+            obj = ("topology", use.name)
+            for sentence in use.missing:
+                yield Hit(use.name, context.evidence_of(obj, "levels", "incomplete", sentence))
+
+
+INCOMPLETE = rule("F22", _find_incomplete)
+
+
+def _tap_alone(context: Context) -> Iterator[Hit]:
+    declared = context.snapshot.declared
+    for one in declared.exchanges:
+        bound = declared.leaving(one.name)
+        if not bound or not all(is_tap(each.destination) for each in bound):
+            continue
+        for tap in sorted({each.destination for each in bound}):
+            sentence = f"Only the tap “{tap}” is bound to the exchange “{one.name}”."
+            if alternate := one.arguments.text("alternate-exchange"):
+                sentence += f" The alternate exchange “{alternate}” gets no message that it takes."
+            unbind = [
+                context.admin.unbind(one.name, tap, each.routing_key)
+                for each in declared.leads(one.name, tap)
+            ]
+            evidence = context.evidence_of(one.identity, "bindings", str(len(bound)), sentence)
+            yield Hit(one.name, evidence, tuple(unbind))
+
+
+TAP_ALONE = rule("F14", _tap_alone)

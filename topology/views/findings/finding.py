@@ -25,7 +25,7 @@ from topology.findings.commands import (
 from topology.findings.counts import make_count
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
-from topology.findings.rules import cycles, live, live_delays
+from topology.findings.rules import cycles, live
 from topology.findings.severity import Severity
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
@@ -50,9 +50,9 @@ MOST_PERIODS = 10
 HISTORY_PAGE = 50
 # Their messages are peeked, parked or moved on the page of the queue.
 _ON_QUEUE_PAGE = (
-    live_delays.NOT_DRAINING,
-    live_delays.BLOCKED,
-    live_delays.UNCONSUMED,
+    live.NOT_DRAINING,
+    live.BLOCKED,
+    live.UNCONSUMED,
     live.GROWING,
     live.UNREAD,
 )

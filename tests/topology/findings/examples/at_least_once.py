@@ -1,4 +1,4 @@
-"""Examples of the rules in `topology.findings.rules.at_least_once`."""
+"""Examples of the rules in `topology.findings.rules.dead_letter_routes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples of the rules in `topology.findings.rules.live_delays`."""
+"""Examples of the rules in `topology.findings.rules.live`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples of the rules in `topology.findings.rules.taps`."""
+"""Examples of the rules in `topology.findings.rules.settings`."""
 
 from __future__ import annotations
 
