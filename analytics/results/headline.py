@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analytics import buckets
-from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
-from analytics.results.section import percent, ratio
+from analytics.results.section import DEFINITIONS, percent, ratio
 from topology.content.text import count_text
 from topology.delays import format_ms
 
 ON_TIME_WITHIN_MS = 1000.0
-KEYS = ("on_time", "lateness", "failures", "recovered", "dead_letters", "unexplained")
 
 
 @dataclass(frozen=True)
@@ -37,67 +34,51 @@ def key_figures(
     """
     limit = within_ms or ON_TIME_WITHIN_MS
 
-    def on_time(of: Figures) -> float | None:
-        return ratio(buckets.within(of.late, limit), of.measured)
-
-    def recovered(of: Figures) -> float | None:
+    def measure(of: Figures) -> tuple[float | None, ...]:
         done = of.outcome(RECOVERED)
-        return ratio(done, done + of.outcome(EXHAUSTED))
+        return (
+            ratio(buckets.within(of.late, limit), of.measured),
+            buckets.percentile(of.late, 0.99),
+            ratio(of.retried, of.messages),
+            ratio(done, done + of.outcome(EXHAUSTED)),
+            of.by("dead_letters")["parked"],
+            of.fate(UNEXPLAINED),
+        )
 
-    def failed(of: Figures) -> float | None:
-        return ratio(of.retried, of.messages)
-
-    def count(label: str, of: Callable[[Figures], int], section: str) -> KeyFigure:
-        earlier = of(before) if compares_counts else None
-        return _count(label, of(now), earlier, section)
-
-    found = [
-        _share(f"within {format_ms(limit)} of due", on_time(now), on_time(before), "lateness"),
-        _lateness(now, before),
-        _share("first-time failures", failed(now), failed(before), "recovery", is_bad=True),
-        _share("recovered by retry", recovered(now), recovered(before), "survival"),
-        count("parked dead letters", lambda of: of.by("dead_letters")["parked"], "dead_letters"),
-        count(
-            f"unexplained of {count_text(now.fate(ENTERED))} scheduled",
-            lambda of: of.fate(UNEXPLAINED),
-            "ledger",
-        ),
-    ]
-    return [
-        replace(figure, definition=DEFINITIONS[key])
-        for figure, key in zip(found, KEYS, strict=True)
-    ]
+    entered = count_text(now.fate(ENTERED))
+    rows = (
+        ("on_time", f"within {format_ms(limit)} of due", "lateness", _share),
+        ("lateness", "lateness p99", "lateness", _lateness),
+        ("failures", "first-time failures", "recovery", _share),
+        ("recovered", "recovered by retry", "survival", _share),
+        ("dead_letters", "parked dead letters", "dead_letters", _count),
+        ("unexplained", f"unexplained of {entered} scheduled", "ledger", _count),
+    )
+    found = []
+    measured = zip(measure(now), measure(before), rows, strict=True)
+    for value, earlier, (key, label, section, write) in measured:
+        text, change, is_more = "–", "", 0
+        if value is not None:
+            text, change, is_more = write(value, value if earlier is None else earlier)
+        if earlier is None or (write is _count and not compares_counts):
+            change, is_more = "", 0
+        is_worse = is_more == (-1 if key in ("on_time", "recovered") else 1)
+        found.append(KeyFigure(label, text, change, section, is_worse, DEFINITIONS[key]))
+    return found
 
 
-def _share(
-    label: str, now: float | None, before: float | None, section: str, *, is_bad: bool = False
-) -> KeyFigure:
-    if now is None:
-        return KeyFigure(label, "–", "", section)
-    if before is None:
-        return KeyFigure(label, percent(now), "", section)
+def _share(now: float, before: float) -> tuple[str, str, int]:
+    """The figure, its change, and whether it is more (1) or less (-1) by so much that it counts."""
     points = 100 * (now - before)
-    is_worse = points >= 0.05 if is_bad else points <= -0.05
-    return KeyFigure(label, percent(now), f"{points:+.1f} points", section, is_worse)
+    return percent(now), f"{points:+.1f} points", (points >= 0.05) - (points <= -0.05)
 
 
-def _lateness(now: Figures, before: Figures) -> KeyFigure:
-    label = "lateness p99"
-    p99, earlier = (buckets.percentile(of.late, 0.99) for of in (now, before))
-    if p99 is None:
-        return KeyFigure(label, "–", "", "lateness")
-    if earlier is None:
-        return KeyFigure(label, format_ms(p99), "", "lateness")
-    sign = "+" if p99 >= earlier else "-"
+def _lateness(now: float, before: float) -> tuple[str, str, int]:
+    change = f"{'+' if now >= before else '-'}{format_ms(abs(now - before))}"
     # Less than the width of a bucket is no change.
-    is_worse = p99 > 1.28 * earlier and p99 - earlier >= 1
-    change = f"{sign}{format_ms(abs(p99 - earlier))}"
-    return KeyFigure(label, format_ms(p99), change, "lateness", is_worse)
+    return format_ms(now), change, int(now > 1.28 * before and now - before >= 1)
 
 
-def _count(label: str, now: int, before: int | None, section: str) -> KeyFigure:
-    if before is None:
-        return KeyFigure(label, count_text(now), "", section)
-    sign = "+" if now >= before else "-"
-    change = f"{sign}{count_text(abs(now - before))}"
-    return KeyFigure(label, count_text(now), change, section, now > before)
+def _count(now: float, before: float) -> tuple[str, str, int]:
+    change = f"{'+' if now >= before else '-'}{count_text(abs(int(now - before)))}"
+    return count_text(int(now)), change, int(now > before)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from django.db import transaction
 
@@ -40,6 +40,8 @@ MOST_DESTINATIONS = 100
 MOST_GROUPS = 10
 MOST_ORIGINS = 100
 RELEASE = ("publisher", "version")
+Place = TypeVar("Place")
+Name = TypeVar("Name")
 
 
 class Cut(NamedTuple):
@@ -111,7 +113,12 @@ def figures_by_cut(
     Topologies that are `not_observed` have no exits to miss.
     """
     not_observed = frozenset(not_observed)
-    common = _common_destinations(tables["hours"])
+    by_hour = (
+        (row["broker"], row["destination"], row["entered"])
+        for row in tables["hours"]
+        if row["destination"]
+    )
+    common = _find_largest(by_hour, MOST_DESTINATIONS)
     found: defaultdict[Cut, Figures] = defaultdict(Figures)
 
     def count(row: Row, table: str, key: Key, number: int) -> None:
@@ -149,49 +156,50 @@ def figures_by_cut(
             count(row, f"probes_{fate}", (row["delay_bucket"],), row["messages"])
     _count_groups(tables, count)
     # Dead letters belong to brokers.
-    origins = _common_origins(tables["dead_letters"])
-    for row in tables["dead_letters"]:
+    dead_letters = [
+        (row, (row["reason"], row["origin"], row["exception_type"]))
+        for row in tables["dead_letters"]
+    ]
+    by_origin = ((row["broker"], origin, row["messages"]) for row, origin in dead_letters)
+    origins = _find_largest(by_origin, MOST_ORIGINS)
+    for row, origin in dead_letters:
         own = found[Cut(row["broker"])].counts
         own["dead_letters"][row["kind"], row["reason"]] += row["messages"]
-        origin = (row["reason"], row["origin"], row["exception_type"])
-        if origin in origins[row["broker"]]:
+        if (row["broker"], origin) in origins:
             own[DEAD_LETTER_GROUPS][row["kind"], *origin] += row["messages"]
     return dict(found)
 
 
-def _common_origins(rows: Sequence[Row]) -> Mapping[str, frozenset[Key]]:
-    by_broker: defaultdict[str, Counter[Key]] = defaultdict(Counter)
-    for row in rows:
-        origin = (row["reason"], row["origin"], row["exception_type"])
-        by_broker[row["broker"]][origin] += row["messages"]
-    return {
-        broker: frozenset(origin for origin, _ in origins.most_common(MOST_ORIGINS))
-        for broker, origins in by_broker.items()
-    }
+def _find_largest(
+    counts: Iterable[tuple[Place, Name, int]], most: int
+) -> frozenset[tuple[Place, Name]]:
+    """Of each place the `most` names with the most messages: names can come from messages."""
+    sizes: defaultdict[Place, Counter[Name]] = defaultdict(Counter)
+    for place, name, number in counts:
+        sizes[place][name] += number
+    return frozenset(
+        (place, name) for place, of in sizes.items() for name, _ in of.most_common(most)
+    )
 
 
 def _count_groups(
     tables: Mapping[str, Sequence[Row]], count: Callable[[Row, str, Key, int], None]
 ) -> None:
-    """Count the largest groups of each broker: their names can come from messages."""
-    sizes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for row in tables["groups"]:
-        sizes[row["broker"], row["dimension"]][row["value"]] += row["messages"]
-    for row in tables["releases"]:
-        for name in RELEASE:
-            if row[name]:
-                sizes[row["broker"], name][row[name]] += row["messages"]
-    largest = {key: {name for name, _ in of.most_common(MOST_GROUPS)} for key, of in sizes.items()}
-    for row in tables["groups"]:
-        dimension, value = row["dimension"], row["value"]
-        if value in largest[row["broker"], dimension]:
+    """Count the largest groups of each broker."""
+    groups = [(row, row["dimension"], row["value"]) for row in tables["groups"]]
+    releases = [(row, one, row[one]) for row in tables["releases"] for one in RELEASE if row[one]]
+    largest = _find_largest(
+        (((row["broker"], one), value, row["messages"]) for row, one, value in groups + releases),
+        MOST_GROUPS,
+    )
+    for row, dimension, value in groups:
+        if ((row["broker"], dimension), value) in largest:
             retries_and_outcome = (row["first"], row["last"], row["outcome"])
             count(row, GROUPS, (dimension, value, *retries_and_outcome), row["messages"])
-    for row in tables["releases"]:
-        for name in RELEASE:
-            if row[name] and row[name] in largest[row["broker"], name]:
-                for what in ("messages", "retried"):
-                    count(row, GROUP_MESSAGES, (name, row[name], what), row[what])
+    for row, dimension, value in releases:
+        if ((row["broker"], dimension), value) in largest:
+            for what in ("messages", "retried"):
+                count(row, GROUP_MESSAGES, (dimension, value, what), row[what])
 
 
 def _cuts(
@@ -209,18 +217,6 @@ def _cuts(
         yield Cut(broker, topology=topology, destination=destination)
         if pattern:
             yield Cut(broker, pattern=pattern, destination=destination)
-
-
-def _common_destinations(hours: Sequence[Row]) -> frozenset[tuple[str, str]]:
-    by_broker: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in hours:
-        if row["destination"]:
-            by_broker[row["broker"]][row["destination"]] += row["entered"]
-    return frozenset(
-        (broker, name)
-        for broker, names in by_broker.items()
-        for name, _ in names.most_common(MOST_DESTINATIONS)
-    )
 
 
 def _row(day: date, cut: Cut, figures: Figures) -> DayFigures:

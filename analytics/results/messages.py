@@ -13,16 +13,12 @@ from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from analytics import buckets
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.results.hours import HOUR, local_hours, zone_name
-from analytics.results.period import ONE_DAY, Period
+from analytics.results.period import HOUR, ONE_DAY, Period, local_hours, zone_name
 from analytics.results.read import Selection
 from topology.delays import format_ms, format_span
 from topology.models import Broker
 
-KINDS = {
-    "measured": "Measured deliveries",
-    "retried": "Retries",
-}
+KINDS = {"measured": "Measured deliveries", "retried": "Retries"}
 # What a number in an address is below.
 NUMBERS = {
     **{"delay": len(buckets.DELAY_LABELS), "late_from": len(buckets.EDGES_MS) + 1},
@@ -119,7 +115,13 @@ def find(
     rows = of_broker.filter(of_broker__in=[broker.pk for broker in brokers])
     # What passed a topology without a delay left it as it entered.
     rows = rows.exclude(left_at=F("entered_at"))
-    rows = _in_bucket(_selected(rows, selection), bucket)
+    selected = {
+        "topology__slug": selection.topology,
+        "topology__kind": selection.pattern,
+        "destination": selection.destination,
+    }
+    rows = rows.filter(**{field: value for field, value in selected.items() if value})
+    rows = _in_bucket(rows, bucket)
     found = list(rows.select_related("topology").order_by("-pk")[: SHOWN + 1])
     return Found(found[:SHOWN], is_all=len(found) <= SHOWN and floor == first)
 
@@ -155,16 +157,6 @@ def _first_id(at: datetime) -> int:
     return low
 
 
-def _selected(rows: QuerySet[ScheduledMessage], selection: Selection) -> QuerySet[ScheduledMessage]:
-    if selection.topology:
-        rows = rows.filter(topology__slug=selection.topology)
-    if selection.pattern:
-        rows = rows.filter(topology__kind=selection.pattern)
-    if selection.destination:
-        rows = rows.filter(destination=selection.destination)
-    return rows
-
-
 def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[ScheduledMessage]:
     lateness = ExpressionWrapper(F("left_at") - F("due_at"), DurationField())
     if bucket.kind == "measured":
@@ -190,9 +182,5 @@ def _bounds(edges: Sequence[float], number: int) -> tuple[float | None, float | 
 
 def _between(name: str, low: float | None, high: float | None) -> Q:
     """From `low`, included, to `high`, in milliseconds."""
-    found = Q()
-    if low is not None:
-        found &= Q(**{f"{name}__gte": timedelta(milliseconds=low)})
-    if high is not None:
-        found &= Q(**{f"{name}__lt": timedelta(milliseconds=high)})
-    return found
+    bounds = ((f"{name}__gte", low), (f"{name}__lt", high))
+    return Q(**{key: timedelta(milliseconds=ms) for key, ms in bounds if ms is not None})

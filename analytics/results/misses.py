@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 from analytics import buckets
 from analytics.models import Slo
 from analytics.results.figures import Figures
-from analytics.results.hours import HOUR, local_hours, zone_name
+from analytics.results.period import HOUR, local_hours, zone_name
 from analytics.results.read import Days, Report
 from analytics.results.search import bucket_of
 from analytics.results.section import percent

@@ -1,10 +1,14 @@
-"""A range of days, as the address of a page names it, and the range before it."""
+"""A range of days, as the address of a page names it, the range before it, and its hours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
 
 ONE_DAY = timedelta(days=1)
 RANGES = {"yesterday": 1, "7": 7, "28": 28, "90": 90}
@@ -74,3 +78,23 @@ def find_usual(period: Period, newest: date) -> str:
 def complete_at(day: date) -> datetime:
     """From when on a UTC day is over and its log complete."""
     return datetime.combine(day, time(), UTC) + ONE_DAY + AFTER_MIDNIGHT
+
+
+HOUR = timedelta(hours=1)
+
+
+def zone_name() -> str:
+    """The time zone of hours on pages and in files."""
+    name: str = settings.NIGHTLY_TIME_ZONE
+    return name
+
+
+def local_hours(day: date) -> tuple[datetime, ...]:
+    """When each of the 24 hours of a UTC day begins, in the time zone of the reports."""
+    return _hours(day, zone_name())
+
+
+@lru_cache(maxsize=1000)
+def _hours(day: date, zone: str) -> tuple[datetime, ...]:
+    begin = datetime.combine(day, time(), UTC)
+    return tuple((begin + hour * HOUR).astimezone(ZoneInfo(zone)) for hour in range(24))

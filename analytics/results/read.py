@@ -268,7 +268,14 @@ def _topologies(
             all_of_day, in_time = count_late(stored, limits[name])
             measured[name] += all_of_day
             within[name] += in_time
-    return _add_targets(listed, targets, measured, within), by_topology
+    with_targets = []
+    for row in listed:
+        if target := targets.get(row.topology):
+            counts = measured[row.topology], within[row.topology]
+            attained = Attainment(*counts, 1 - target.percent / 100)
+            row = replace(row, target=str(target), attained=attained)
+        with_targets.append(row)
+    return with_targets, by_topology
 
 
 def _count_late_by_destination(
@@ -285,25 +292,6 @@ def _count_late_by_destination(
         late_before, before = found.get(name, (0, 0))
         found[name] = (late_before + measured - within, before + measured)
     return found
-
-
-def _add_targets(
-    found: Iterable[TopologyRow],
-    targets: Mapping[str, Slo],
-    measured: Mapping[str, int],
-    within: Mapping[str, int],
-) -> list[TopologyRow]:
-    """The rows with their targets, and what the topologies attained."""
-
-    def add_target(row: TopologyRow) -> TopologyRow:
-        target = targets.get(row.topology)
-        if target is None:
-            return row
-        counts = measured[row.topology], within[row.topology]
-        attained = Attainment(*counts, 1 - target.percent / 100)
-        return replace(row, target=str(target), attained=attained)
-
-    return [add_target(row) for row in found]
 
 
 def name_topologies(slugs: Sequence[str]) -> TopologyNames:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlencode
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 
-from analytics.results.definitions import DEFINITIONS
 from topology.content.text import count_text, isolate_names
 from topology.delays import format_ms
+
+# What each figure of a report means, in one sentence.
+DEFINITIONS: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("definitions.toml").read_text(encoding="utf-8")
+)
+
 
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]

@@ -10,9 +10,8 @@ from statistics import median
 
 from analytics import buckets
 from analytics.results.figures import UNEXPLAINED, Figures
-from analytics.results.hours import HOUR, local_hours, zone_name
-from analytics.results.period import Period
-from analytics.results.read import Days
+from analytics.results.period import HOUR, Period, local_hours, zone_name
+from analytics.results.read import Days, merged
 from analytics.results.section import percent
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
@@ -44,21 +43,12 @@ def summarize(
 ) -> list[Sentence]:
     """The sentences of a range, the gravest kind first."""
     found = [*_unexplained(total, suspects)]
-    for topology, own in suspects.items():
-        found += _late(topology, own)
-    for topology, own in suspects.items():
-        found += _failures(topology, own)
-    for topology, own in suspects.items():
-        found += _never_succeeding(topology, own)
+    for rule in (_late, _failures, _never_succeeding):
+        found += [sentence for one in suspects.items() for sentence in rule(*one)]
     found = found[: MOST_SENTENCES - 1]
     if missing := period.length - len(days):
-        found.append(
-            Sentence(
-                "Missing days.",
-                f"{missing} of {period.length} days have no figures.",
-                "runs",
-            )
-        )
+        text = f"{missing} of {period.length} days have no figures."
+        found.append(Sentence("Missing days.", text, "runs"))
     return found
 
 
@@ -86,18 +76,11 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
     if not by_day:
         return
     worst = max(by_day, key=lambda day: by_day[day])
-    by_hour = {
-        hour: p99
-        for hour in range(24)
-        if (p99 := _p99(days[worst].within_group("late_by_hour", hour))) is not None
-    }
+    hours_late = [days[worst].within_group("late_by_hour", hour) for hour in range(24)]
+    by_hour = {hour: p99 for hour, one in enumerate(hours_late) if (p99 := _p99(one)) is not None}
     # With few days, the hours show better what is usual, those with few messages too.
-    hours_late = (days[worst].within_group("late_by_hour", hour) for hour in range(24))
-    usual = median(
-        by_day.values()
-        if len(by_day) >= 3
-        else [buckets.percentile(late, 0.99) or 0.0 for late in hours_late if late]
-    )
+    of_hours = [buckets.percentile(one, 0.99) or 0.0 for one in hours_late if one]
+    usual = median(by_day.values() if len(by_day) >= 3 else of_hours)
     limit = max(TIMES_USUAL * usual, LEAST_P99_MS)
     late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
     if not late:
@@ -142,9 +125,7 @@ def _failures(topology: str, days: Days) -> Iterator[Sentence]:
         f"First-time failures of {topology} rose from {percent(before[0] / before[1])} to "
         f"{percent(after[0] / after[1])} on {day:%-d %B}."
     )
-    since = Figures()
-    for one in in_order[best[1] :]:
-        since.add(days[one])
+    since = merged(days[one] for one in in_order[best[1] :])
     if causes := since.counts["causes"].most_common(1):
         (queue, reason, exception, _), number = causes[0]
         share = number / since.counts["causes"].total()
@@ -172,9 +153,7 @@ def _sum(shares: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
-    total = Figures()
-    for figures in days.values():
-        total.add(figures)
+    total = merged(days.values())
     steps = total.survival()
     last = max((step.attempt for step in steps if step.recovered), default=0)
     tried = sum(step.at_risk for step in steps if step.attempt > last)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.results.definitions import DEFINITIONS
+from analytics.results.section import DEFINITIONS
 
 TEXT = " ".join(Path("docs/reports.md").read_text().split())
 

@@ -138,8 +138,8 @@ def _count_members(
     found = Counter(marks[member] for member in queues if member in marks)
     marked = {*found, *(["missing"] if is_missing else [])}
     worst = next((mark for mark in WORST if mark in marked), "")
-    counts = {"exchanges": len(ids) - len(queues), "queues": len(queues), "troubled": found[worst]}
-    return replace(card, mark=worst, **counts)
+    card = replace(card, exchanges=len(ids) - len(queues), queues=len(queues))
+    return replace(card, mark=worst, troubled=found[worst])
 
 
 def _edges_between(

@@ -115,22 +115,25 @@ def send(delivery: Delivery) -> bool:
         pause = PAUSES[attempts - 1] if attempts <= len(PAUSES) else None
         next_at = datetime.now(UTC) + pause if pause else None
         row.update(error=sentence[:1000], next_at=next_at)
-        logger.error("The %s for %s was not sent: %s", *_names(delivery), sentence)
+        report, name = delivery.report, delivery.subscriber.name
+        logger.error("The %s for %s was not sent: %s", report, name, sentence)
         return False
     row.update(sent_at=datetime.now(UTC), next_at=None, error="")
     return True
 
 
 def _send(delivery: Delivery) -> None:
-    if delivery.subscriber.channel == Channel.EMAIL:
-        if not settings.EMAIL_HOST:
-            raise ValueError(NO_MAIL)
-        mail_of(delivery).send()
-    else:
-        _post(delivery.subscriber.address, webhook_content(delivery))
+    if delivery.subscriber.channel != Channel.EMAIL:
+        found = report_of(delivery.report.day)
+        # `text` is what chat systems show.
+        _post(delivery.subscriber.address, {"text": as_text(found), "report": as_json(found)})
+        return
+    if not settings.EMAIL_HOST:
+        raise ValueError(NO_MAIL)
+    _mail_of(delivery).send()
 
 
-def mail_of(delivery: Delivery) -> EmailMessage:
+def _mail_of(delivery: Delivery) -> EmailMessage:
     """The report as text, with its files."""
     report, found = delivery.report, report_of(delivery.report.day)
     sentences = contents(found)["sentences"]
@@ -145,12 +148,6 @@ def mail_of(delivery: Delivery) -> EmailMessage:
     if report.pdf is not None:
         message.attach(f"{name}.pdf", bytes(report.pdf), "application/pdf")
     return message
-
-
-def webhook_content(delivery: Delivery) -> dict[str, Any]:
-    """The report as JSON; `text` is what chat systems show."""
-    found = report_of(delivery.report.day)
-    return {"text": as_text(found), "report": as_json(found)}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -178,7 +175,3 @@ def _post(address: str, content: dict[str, Any]) -> None:
         raise OSError(f"The webhook did not answer within {TIMEOUT_SECONDS:.0f} s.") from error
     except URLError as error:
         raise OSError(f"The webhook was not reached: {error.reason}.") from error
-
-
-def _names(delivery: Delivery) -> tuple[str, str]:
-    return str(delivery.report), delivery.subscriber.name

@@ -15,8 +15,7 @@ from analytics.charts import svg
 from analytics.models import Run
 from analytics.models.run import RunState
 from analytics.results.contents import contents
-from analytics.results.hours import zone_name
-from analytics.results.period import CUSTOM, Period
+from analytics.results.period import CUSTOM, Period, zone_name
 from analytics.results.read import Report, report
 from analytics.results.section import Section
 from topology.content.text import isolate_names
