@@ -51,10 +51,6 @@ SHORTEST = timedelta(milliseconds=1)
 OWN = ("delayboard." + ANY_TEXT, PROBE_PREFIX + ANY_TEXT)
 BESIDE = r"\.(replacement|rerouting-).*"
 FIREHOSE = "amq.rabbitmq.trace"
-NOTES = (
-    "# Replaces what these users may do in this virtual host. For several topologies, join the",
-    f"# expressions. Replace {DESTINATION} and {PARKING} by the names of queues and exchanges.",
-)
 
 
 @dataclass
@@ -93,17 +89,14 @@ class Permissions:
             self.publish(onward)
 
     def add(self, other: Permissions) -> None:
-        self.configure |= other.configure
-        self.write |= other.write
-        self.read |= other.read
-        self.beside |= other.beside
+        for name, names in vars(self).items():
+            names.update(getattr(other, name))
 
     def patterns(self) -> tuple[str, str, str]:
         """Regular expressions for configure, write and read."""
-        configure, write, read = (
-            _expression(names, self.beside) for names in (self.configure, self.write, self.read)
-        )
-        return configure, write, read
+        beside = self.beside
+        read, write = _expression(self.read, beside), _expression(self.write, beside)
+        return _expression(self.configure, beside), write, read
 
 
 def of_publisher(
@@ -198,7 +191,16 @@ class _Reach:
                 route = pattern.route(params, delay, target)
                 declares = Definitions.of(self._as_bound(route.declares))
                 self._routes.append((replace(route, declares=declares), delay))
-        self.ends = self._find_ends({queue for *_, queue in trials} - {""})
+        # The ends that the pattern names, else those of the routes without a delay.
+        named = {queue for *_, queue in trials} - {""}
+        if not named:
+            walks = (
+                walk(self._whole | route.declares, route.exchange, route.routing_key)
+                for route, delay in self._routes
+                if not delay
+            )
+            named = {one.queue for walked in walks for one in walked.delivered}
+        self.ends = sorted(named) or [MADE_UP]
         self.objects = self._own | self._find_upstream() | self._find_destinations()
 
     def _as_bound(self, declares: Definitions) -> Iterator[BrokerObject]:
@@ -208,17 +210,6 @@ class _Reach:
             leaving = self._whole.leaving(binding.source)
             alike = [one for one in leaving if one.routing_key == binding.routing_key]
             yield from alike or [binding]
-
-    def _find_ends(self, named: set[str]) -> list[str]:
-        """Those that the pattern names, else those of the routes without a delay."""
-        if not named:
-            walks = (
-                walk(self._whole | route.declares, route.exchange, route.routing_key)
-                for route, delay in self._routes
-                if not delay
-            )
-            named = {one.queue for walked in walks for one in walked.delivered}
-        return sorted(named) or [MADE_UP]
 
     def _find_upstream(self) -> Definitions:
         """The ends, and what leads to them at once: others' dead letters came by a wait."""
@@ -302,14 +293,8 @@ def _list_published(params: Any) -> set[str]:
         return set()
     chain = chain_of(params)
     found = {entry.exchange for entry in chain.entries if not entry.failing}
-    while (
-        before := {
-            one.source
-            for one in chain.definitions.bindings
-            if not one.destination_is_queue and one.destination in found
-        }
-        - found
-    ):
+    passing = [one for one in chain.definitions.bindings if not one.destination_is_queue]
+    while before := {one.source for one in passing if one.destination in found} - found:
         found |= before
     return found
 
@@ -340,7 +325,11 @@ def _list_delays(pattern: Pattern, params: Any) -> list[timedelta]:
 
 def as_commands(roles: Iterable[tuple[str, Permissions]], vhost: str) -> str:
     """A shell's lines; the users are named after their roles and have to exist."""
-    lines = [*NOTES, f"VHOST={quote(vhost)}"]
+    lines = [
+        "# Replaces what these users may do in this virtual host. For several topologies, join the",
+        f"# expressions. Replace {DESTINATION} and {PARKING} by the names of queues and exchanges.",
+        f"VHOST={quote(vhost)}",
+    ]
     for user, permissions in roles:
         patterns = permissions.patterns()
         longest = max(len(one.encode()) for one in patterns)
@@ -359,23 +348,16 @@ def _expression(names: Collection[str], beside: Collection[str]) -> str:
     """Each name in full if RabbitMQ takes so many bytes, else what they begin with only once."""
     if not names:
         return NOTHING
-    listed, queues = sorted({_name_target(name) for name in names}), sorted(beside)
+    # A probe's name begins as that of the target that is made up.
+    listed = sorted({re.sub(rf"{MADE_UP}(?!-)", DESTINATION, name) for name in names})
+    queues = sorted(beside)
     expression = ""
-    for combine in (_list, _factor):
+    for combine in (lambda names: "|".join(map(_escape, names)), _factor):
         temporary = f"|({combine(queues)}){BESIDE}" if queues else ""
         expression = f"^({combine(listed)}{temporary})$"
         if len(expression.encode()) <= LONGEST_BYTES:
             break
     return expression
-
-
-def _name_target(name: str) -> str:
-    """A probe's name begins as that of the target that is made up."""
-    return re.sub(rf"{MADE_UP}(?!-)", DESTINATION, name)
-
-
-def _list(names: Sequence[str]) -> str:
-    return "|".join(map(_escape, names))
 
 
 def _factor(names: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from topology.definitions import Definitions
-from topology.exports.kubernetes import as_kubernetes
 from topology.exports.permissions import (
     Permissions,
     as_commands,
@@ -14,7 +13,7 @@ from topology.exports.permissions import (
     of_publisher,
 )
 from topology.exports.raw_definitions import raw_definitions
-from topology.exports.terraform import as_terraform
+from topology.exports.resources import as_kubernetes, as_terraform
 from topology.models import State, Topology
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access, snapshots
 from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions
-from topology.exports.names import NotExportable
+from topology.exports.resources import NotExportable
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS, export_topology
 from topology.operations.import_definitions import import_definitions

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from topology import snapshots
 from topology.definitions import Definitions
-from topology.exports.names import NotExportable
+from topology.exports.resources import NotExportable
 from topology.management.command import BoardCommand
 from topology.management.find_rows import find_topology
 from topology.operations.export_topology import FORMATS, export_topology

@@ -1,15 +1,42 @@
-"""Definitions as resources of the Terraform provider cyrilgdn/rabbitmq.
+"""Definitions as resources of other tools.
 
-Source: rabbitmq/resource_exchange.go, resource_queue.go and resource_binding.go of the provider.
+They are the Terraform provider cyrilgdn/rabbitmq (rabbitmq/resource_exchange.go, resource_queue.go
+and resource_binding.go) and the Messaging Topology Operator of RabbitMQ for Kubernetes
+(api/v1beta1/exchange_types.go, queue_types.go and binding_types.go).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from topology.definitions import ArgumentValue, Binding, Definitions, Exchange, Identity, Queue
-from topology.exports.names import NotExportable, resource_name
+from topology.definitions import (
+    ArgumentValue,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Identity,
+    Queue,
+)
+
+
+class NotExportable(ValueError):
+    """The tool cannot represent an object; the message says which and why in one sentence."""
+
+
+def _name_resource(identity: Identity, separator: str, longest: int) -> str:
+    """A name of a-z, digits and separators, the same for the same object.
+
+    It ends in a digest, since several names of RabbitMQ may be alike without their signs.
+    """
+    readable = re.sub(r"[^a-z0-9]+", separator, "-".join(identity[:5]).lower()).strip(separator)
+    digest = hashlib.sha256("\0".join(identity).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{readable[: longest - 9].strip(separator)}{separator}{digest}"
+
 
 LONGEST_LABEL = 80
 _HEAD = """terraform {
@@ -88,7 +115,7 @@ def _resource(kind: str, identity: Identity, name: str, settings: list[str]) -> 
 
 
 def _block(kind: str, identity: Identity, lines: list[str]) -> str:
-    head = f'resource "rabbitmq_{kind}" "{resource_name(identity, "_", LONGEST_LABEL)}" {{'
+    head = f'resource "rabbitmq_{kind}" "{_name_resource(identity, "_", LONGEST_LABEL)}" {{'
     return "\n".join([head, *lines, "}", ""])
 
 
@@ -96,7 +123,7 @@ def _end(objects: Definitions, identity: Identity) -> str:
     """A reference, so that Terraform creates the object first; the name of an object of others."""
     if objects.get(identity) is None:
         return _text(identity[1])
-    return f"rabbitmq_{identity[0]}.{resource_name(identity, '_', LONGEST_LABEL)}.name"
+    return f"rabbitmq_{identity[0]}.{_name_resource(identity, '_', LONGEST_LABEL)}.name"
 
 
 def _flags(durable: bool, auto_delete: bool) -> Iterator[str]:
@@ -121,3 +148,58 @@ def _check_name(name: str) -> None:
 def _text(value: str) -> str:
     """A literal: JSON's signs, and no template."""
     return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+
+
+# A part of a DNS name (RFC 1123).
+LONGEST_NAME = 63
+
+
+def as_kubernetes(objects: Definitions, vhost: str) -> str:
+    """YAML, for a RabbitmqCluster of the name “rabbitmq”. Raises NotExportable."""
+    documents = []
+    for obj in objects:
+        cluster = {"rabbitmqClusterReference": {"name": "rabbitmq"}}
+        document = {
+            "apiVersion": "rabbitmq.com/v1beta1",
+            "kind": type(obj).__name__,
+            "metadata": {"name": _name_resource(obj.identity, "-", LONGEST_NAME)},
+            "spec": {"vhost": vhost, **_spec(obj), **cluster},
+        }
+        documents.append("\n".join(_lines(document)))
+    return "\n---\n".join(documents) + "\n"
+
+
+def _spec(obj: BrokerObject) -> dict[str, Any]:
+    arguments = {"arguments": dict(obj.arguments)} if obj.arguments else {}
+    match obj:
+        case Exchange(internal=True):
+            raise NotExportable(
+                f"The exchange “{obj.name}” is internal. The Kubernetes topology operator does not "
+                "support internal exchanges."
+            )
+        case Exchange() | Queue():
+            return {
+                "name": obj.name,
+                "type": obj.type,
+                "durable": obj.durable,
+                "autoDelete": obj.auto_delete,
+                **arguments,
+            }
+        case Binding():
+            return {
+                "source": obj.source,
+                "destination": obj.destination,
+                "destinationType": "queue" if obj.destination_is_queue else "exchange",
+                "routingKey": obj.routing_key,
+                **arguments,
+            }
+
+
+def _lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """Block style; texts in double quotes, in which YAML reads what JSON writes."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {json.dumps(value)}"
