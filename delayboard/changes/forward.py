@@ -24,8 +24,8 @@ from typing import Literal, TypeAlias
 from delayboard.changes.carry_out import Executor, Intercepted
 from delayboard.changes.session import Session
 from delayboard.models import ChangeState, InterceptionState
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import CONFIRMED, Answer, Pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management

@@ -34,9 +34,9 @@ from delayboard.models import DelayMigration
 from delayboard.publishing.destinations import Destinations
 from delayboard.publishing.intercepted import without_intercepted
 from topology import work
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError

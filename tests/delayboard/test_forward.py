@@ -16,7 +16,7 @@ from delayboard.changes.session import Session
 from delayboard.models import Interception, InterceptionState
 from tests.builders import make_broker
 from topology import work
-from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management

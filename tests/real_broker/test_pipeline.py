@@ -15,9 +15,9 @@ from tests.faults.freezing import frozen
 from tests.stopwatch import stopwatch
 from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown
 from topology.broker.management.client import Management

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.broker.amqp.deliveries import Arrival, Deliveries
+from topology.broker.amqp.frames import Arrival, Deliveries
 
 CHANNEL = 3
 FRAME_MAX = 40

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import CONFIRMED
 from topology.message import Publish
 from topology.transfer.queue_source import QueueSource, Taken

@@ -15,8 +15,8 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from topology.broker.address import Address
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.properties.read import strip_if_readable

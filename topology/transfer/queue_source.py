@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.frames import Arrival
 from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pika
@@ -49,8 +49,7 @@ class RawProperties(pika.spec.BasicProperties):
         return [self.raw]
 
 
-_classes: dict[int, Any] = pika.spec.props
-_classes[pika.spec.BasicProperties.INDEX] = RawProperties
+pika.spec.props[pika.spec.BasicProperties.INDEX] = RawProperties
 
 
 def parameters(address: Address, *, heartbeat: int, name: str) -> pika.ConnectionParameters:
@@ -131,12 +130,10 @@ def close_quietly(connection: pika.BlockingConnection) -> None:
 
     What RabbitMQ does not close within CLOSE_SECONDS is cut.
     """
-    try:
+    with suppress(pika.exceptions.AMQPError, OSError):
         if connection.is_open:
             cut_after(connection, CLOSE_SECONDS)
             connection.close()
-    except (pika.exceptions.AMQPError, OSError):
-        return
 
 
 @contextmanager
@@ -150,7 +147,11 @@ def translate_errors(address: Address) -> Iterator[None]:
         raise explain_error(error, address) from error
     except AMQPConnectorException as error:
         # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
-        raise (explain_amqp(error, address) or _explain_handshake(address)) from error
+        silent = Unreachable(
+            f"The server at {address.host}:{address.port} did not answer as RabbitMQ in "
+            f"{HANDSHAKE_SECONDS:.0f} seconds. Check the AMQP port, TLS and the load of RabbitMQ."
+        )
+        raise (explain_amqp(error, address) or silent) from error
     except (OSError, UnicodeError) as error:
         raise (explain_amqp(error, address) or _explain_silence(address)) from error
 
@@ -210,14 +211,6 @@ def _explain_close(code: int, text: str, address: Address) -> BrokerError:
                 f"runs and is below its limits. {sentence}"
             )
     return Unreachable(sentence)
-
-
-def _explain_handshake(address: Address) -> Unreachable:
-    where = f"{address.host}:{address.port}"
-    return Unreachable(
-        f"The server at {where} did not answer as RabbitMQ in {HANDSHAKE_SECONDS:.0f} seconds. "
-        "Check the AMQP port, TLS and the load of RabbitMQ."
-    )
 
 
 def _explain_silence(address: Address) -> Unreachable:

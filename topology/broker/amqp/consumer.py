@@ -20,8 +20,8 @@ import pika
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import HEARTBEAT_SECONDS, open_connection, translate_errors
-from topology.broker.amqp.deliveries import Arrival, Deliveries
 from topology.broker.amqp.depths import ready_messages
+from topology.broker.amqp.frames import Arrival, Deliveries
 from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties
@@ -110,7 +110,9 @@ class Consumer:
             if taken and size > limit_bytes:
                 break
             self._come.popleft()
-            taken.append(self._delivery(at, arrival))
+            message = arrival.message
+            offset = None if self._start is None else take_offset(message.properties)
+            taken.append(Delivery(message, arrival.tag, at, offset))
         return taken
 
     def ack_through(self, delivery: Delivery) -> None:
@@ -183,11 +185,6 @@ class Consumer:
             if len(self._come) >= number or not self._news.wait(until - time.monotonic()):
                 return
 
-    def _delivery(self, at: datetime, came: Arrival) -> Delivery:
-        message = came.message
-        offset = None if self._start is None else take_offset(message.properties)
-        return Delivery(message, came.tag, at, offset)
-
     def _run_in_thread(self, act: Callable[[Any], None]) -> None:
         """Have the connection's thread act on the channel."""
         if self._connection is None or not self._thread.is_alive():
@@ -258,7 +255,9 @@ class Getter:
         self._ready, self.removed = remaining, self.removed + (removed if removed > 1 else 0)
         if method is None:
             return None
-        message = _message(method, properties, body)
+        read = read_properties(properties.raw)
+        names = (method.exchange, method.routing_key)
+        message = Message(*names, read, body or b"", method.redelivered)
         return Delivery(message, method.delivery_tag, datetime.now(UTC))
 
     def ack(self, delivery: Delivery) -> None:
@@ -285,16 +284,6 @@ def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Iterator[Get
         finally:
             if channel.is_open:
                 got.give_back()
-
-
-def _message(method: Any, properties: Any, body: bytes | None) -> Message:
-    return Message(
-        exchange=method.exchange,
-        routing_key=method.routing_key,
-        properties=read_properties(properties.raw),
-        body=body or b"",
-        redelivered=method.redelivered,
-    )
 
 
 def take_offset(properties: Properties) -> int:

@@ -17,9 +17,8 @@ import pika
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import open_connection, translate_errors
-from topology.broker.amqp.deliveries import Arrival, Deliveries
 from topology.broker.amqp.depths import ready_messages
-from topology.broker.amqp.frames import ack_frame, send, wait
+from topology.broker.amqp.frames import Arrival, Deliveries, ack_frame, send, wait
 from topology.broker.errors import BrokerError, NotFound
 
 # Bytes that are read and not taken yet at most, and one message more.
@@ -161,16 +160,13 @@ class Intake:
         self._read_at = time.monotonic()
         with translate_errors(self._address):
             wait(self._connection, seconds, self._has_news)
-            self._raise_when_ended()
+            if self._is_deleted:
+                raise NotFound(f"The queue “{self._queue}” was deleted.")
+            if not self._bare.is_open and self._connection.is_open:
+                raise self._channel._closing_reason
 
     def _has_news(self) -> bool:
         return bool(self._come) or self._is_deleted or not self._bare.is_open
-
-    def _raise_when_ended(self) -> None:
-        if self._is_deleted:
-            raise NotFound(f"The queue “{self._queue}” was deleted.")
-        if not self._bare.is_open and self._connection.is_open:
-            raise self._channel._closing_reason
 
     def _on_arrival(self, arrival: Arrival) -> None:
         self._come.append(arrival)

@@ -14,9 +14,9 @@ import pika.exceptions
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import explain_error, open_connection, translate_errors
-from topology.broker.amqp.declare import declare
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
+from topology.broker.amqp.publisher import declare
 from topology.broker.amqp.returns import match_returned
 from topology.broker.errors import (
     NACKED,
@@ -175,7 +175,8 @@ class Pipeline(Generic[Token]):
             wait(self._connection, max(0.0, until - time.monotonic()), self._has_news)
             if not self._bare.is_open and self._connection.is_open:
                 self._reopen()
-            self._send_next_careful()
+            if self._careful and not self._in_flight:
+                self._send(self._careful.popleft())
             if self._answered or time.monotonic() >= until:
                 break
 
@@ -213,10 +214,6 @@ class Pipeline(Generic[Token]):
         if getattr(reason, "reply_code", 0) == 404:
             return str(NotFound(f"The exchange “{publish.exchange}” does not exist."))
         return str(explain_error(reason, self._address))
-
-    def _send_next_careful(self) -> None:
-        if self._careful and not self._in_flight:
-            self._send(self._careful.popleft())
 
     def _send(self, flight: _Flight[Token]) -> None:
         try:
@@ -284,9 +281,9 @@ class Pipeline(Generic[Token]):
             found = possible[0]
         if found is not None:
             found.is_returned = True
-            return
-        for one in possible:
-            one.may_be_returned = True
+        else:
+            for one in possible:
+                one.may_be_returned = True
 
 
 @contextmanager

@@ -1,17 +1,17 @@
-"""Publishing: every message mandatory and confirmed, one at a time."""
+"""Declaring and publishing: every message mandatory and confirmed, one at a time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pika
 import pika.exceptions
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import RawProperties, explain_error, open_connection
-from topology.broker.amqp.declare import declare
 from topology.broker.errors import (
     NACKED,
     Conflict,
@@ -78,9 +78,8 @@ class Publisher:
         OutcomeUnknown when the connection broke before the answer, and Nacked when a queue refused
         it or failed: it may have been.
         """
-        channel = self._get_channel()
         try:
-            channel.basic_publish(
+            self._get_channel().basic_publish(
                 publish.exchange,
                 publish.routing_key,
                 publish.body,
@@ -119,3 +118,26 @@ def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[P
     """A publisher for the length of a block. Raises BrokerError."""
     with open_connection(address, name, heartbeat=heartbeat) as connection:
         yield Publisher(connection, address)
+
+
+def declare(channel: Any, definitions: Definitions) -> None:
+    """Declare in order, waiting for each answer. Raises what pika raises."""
+    for exchange in definitions.exchanges:
+        channel.exchange_declare(
+            exchange.name,
+            exchange.type,
+            durable=exchange.durable,
+            auto_delete=exchange.auto_delete,
+            internal=exchange.internal,
+            arguments=dict(exchange.arguments),
+        )
+    for queue in definitions.queues:
+        channel.queue_declare(
+            queue.name,
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
+            arguments=dict(queue.arguments),
+        )
+    for one in definitions.bindings:
+        bind = channel.queue_bind if one.destination_is_queue else channel.exchange_bind
+        bind(one.destination, one.source, one.routing_key, dict(one.arguments))

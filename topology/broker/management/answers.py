@@ -84,14 +84,12 @@ def read_answer(response: requests.Response, url: str) -> Answer:
 
 
 def _read_body(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
+    body = bytearray()
     while piece := raw.read(_PIECE_BYTES, decode_content=False):
-        size += len(piece)
-        if size > MOST_BYTES:
+        body += piece
+        if len(body) > MOST_BYTES:
             raise _explain_size(url)
-        pieces.append(piece)
-    return b"".join(pieces)
+    return bytes(body)
 
 
 def _unpack(body: bytes, encoding: str, url: str) -> bytes:

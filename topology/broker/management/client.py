@@ -51,7 +51,9 @@ class Management:
         self._limits = Limits()
         self._session = requests.Session()
         self._session.trust_env = False
-        self._session.headers["Authorization"] = _basic(address.username, address.password)
+        # In UTF-8: requests itself would write latin-1 and fail on anything else.
+        account = b64encode(f"{address.username}:{address.password}".encode()).decode()
+        self._session.headers["Authorization"] = f"Basic {account}"
         self._session.headers["Accept-Encoding"] = "gzip"
         self._session.verify = address.verify_tls
         is_tls = address.management_url.startswith("https")
@@ -292,8 +294,3 @@ def path(*parts: str) -> str:
         if part in (".", ".."):
             raise Unsupported(f"The management API cannot address an object named “{part}”.")
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
-
-
-def _basic(username: str, password: str) -> str:
-    """In UTF-8: requests itself would write latin-1 and fail on anything else."""
-    return "Basic " + b64encode(f"{username}:{password}".encode()).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,18 +33,16 @@ def read_export(document: Any, version: str = "") -> dict[str, Snapshot]:
     if not all(raw.get("name") for raw in rows["queues"]):
         raise NotDefinitions("A queue in the file has no name.")
     stated = version or str(document.get("rabbitmq_version") or document.get("rabbit_version", ""))
-    own = str(document.get("original_vhost_name", "")) or _own_name(rows)
+    own = str(document.get("original_vhost_name", ""))
+    # In an export of one vhost RabbitMQ 3.10 names it in policies and parameters alone.
+    stated_names = {str(raw["vhost"]) for kind in _KINDS for raw in rows[kind] if "vhost" in raw}
+    if not own and len(stated_names) == 1:
+        (own,) = stated_names
     named = _rows(document, "vhosts") if "vhosts" in document else []
     names = {str(raw.get("name", "")) for raw in named}
     names |= {str(raw.get("vhost", own)) for kind in _KINDS for raw in rows[kind]}
     # Cluster-wide parameters have no vhost of their own.
     return {name: _snapshot(rows, name, own, stated) for name in sorted(names or {own})}
-
-
-def _own_name(rows: Mapping[str, Sequence[dict[str, Any]]]) -> str:
-    """In an export of one vhost RabbitMQ 3.10 names it in policies and parameters alone."""
-    named = {str(raw["vhost"]) for found in rows.values() for raw in found if "vhost" in raw}
-    return named.pop() if len(named) == 1 else ""
 
 
 def _rows(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -80,9 +78,21 @@ def _snapshot(
         return [dict(raw) for raw in rows[kind] if raw.get("vhost", own) == vhost]
 
     queues = [{**raw, "type": _type_of(raw)} for raw in list_rows("queues")]
-    policies, limits = list_rows("policies"), _operator_policies(list_rows("parameters"))
+    policies = list_rows("policies")
+    limits = [
+        {**value, "name": raw.get("name", "")}
+        for raw in list_rows("parameters")
+        if raw.get("component") == "operator_policy"
+        and isinstance(value := raw.get("value"), Mapping)
+    ]
     unread = put_in_force(queues, policies, limits)
-    exchanges = [*list_rows("exchanges"), *_add_predeclared(list_rows("exchanges"))]
+    exchanges = list_rows("exchanges")
+    there = {raw.get("name") for raw in exchanges}
+    exchanges += [
+        {"name": one.name, "type": one.type, "durable": True}
+        for one in PREDECLARED.exchanges
+        if one.name not in there
+    ]
     name_policies(exchanges, policies)
     return read_snapshot(
         {"rabbitmq_version": version},
@@ -101,21 +111,3 @@ def _type_of(raw: Mapping[str, Any]) -> str:
     arguments = raw.get("arguments")
     stated = arguments.get("x-queue-type") if isinstance(arguments, Mapping) else None
     return str(stated or raw.get("type") or "classic")
-
-
-def _operator_policies(parameters: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [
-        {**value, "name": raw.get("name", "")}
-        for raw in parameters
-        if raw.get("component") == "operator_policy"
-        and isinstance(value := raw.get("value"), Mapping)
-    ]
-
-
-def _add_predeclared(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    there = {raw.get("name") for raw in exchanges}
-    return [
-        {"name": one.name, "type": one.type, "durable": True}
-        for one in PREDECLARED.exchanges
-        if one.name not in there
-    ]

@@ -39,8 +39,18 @@ def queues_of(
     if not _is_large(overview) or management.count_queues() <= LARGE:
         return management.queues(), ()
     rows = management.queue_totals()
-    _count_consumers(rows, management)
-    return rows, (_explain_missing_rates(len(rows)), *_policies(rows, management))
+    consumers = Counter(
+        str(queue.get("name", ""))
+        for consumer in management.consumers()
+        if isinstance(queue := consumer.get("queue"), Mapping)
+    )
+    for row in rows:
+        row.setdefault("consumers", consumers[str(row.get("name", ""))])
+    without_rates = (
+        f"This virtual host has {count_text(len(rows))} queues, so Delayboard does not request "
+        "their rates. Depths and consumers are available."
+    )
+    return rows, (without_rates, *_add_policies(rows, management))
 
 
 def _is_large(overview: Mapping[str, Any]) -> bool:
@@ -52,39 +62,18 @@ def _is_large(overview: Mapping[str, Any]) -> bool:
     return any(isinstance(number, int) and number > LARGE for number in numbers)
 
 
-def _policies(rows: Sequence[Raw], management: Management) -> tuple[str, ...]:
+def _add_policies(rows: Sequence[Raw], management: Management) -> tuple[str, ...]:
     """Write what policies give into the rows; what stays unknown."""
     try:
         policies, limits = management.policies(), management.operator_policies()
     except Refused:
-        return (_explain_missing_policies(len(rows)),)
+        return (
+            f"For {count_text(len(rows))} queues, Delayboard reads only their own arguments. TTLs "
+            "and dead-letter exchanges set by policies are missing here.",
+        )
     unread = put_in_force(rows, policies, limits)
     return tuple(
         f"Delayboard cannot read the pattern of the policy “{name}”. The effect of this policy "
         "on queues is unknown."
         for name in unread
-    )
-
-
-def _count_consumers(rows: Sequence[Raw], management: Management) -> None:
-    consumers = Counter(
-        str(queue.get("name", ""))
-        for consumer in management.consumers()
-        if isinstance(queue := consumer.get("queue"), Mapping)
-    )
-    for row in rows:
-        row.setdefault("consumers", consumers[str(row.get("name", ""))])
-
-
-def _explain_missing_rates(number: int) -> str:
-    return (
-        f"This virtual host has {count_text(number)} queues, so Delayboard does not request their "
-        "rates. Depths and consumers are available."
-    )
-
-
-def _explain_missing_policies(number: int) -> str:
-    return (
-        f"For {count_text(number)} queues, Delayboard reads only their own arguments. TTLs and "
-        "dead-letter exchanges set by policies are missing here."
     )

@@ -60,7 +60,14 @@ def read_with_policies(
     alarms: list[str],
 ) -> Snapshot:
     """These answers with the policies of the vhost, which it reads. Raises BrokerError."""
-    policies, doubts = _policies_of(exchanges, management)
+    policies: list[dict[str, Any]] = []
+    doubts: tuple[str, ...] = ()
+    # An exchange is listed with the name of its policy only.
+    if any(raw.get("policy") for raw in exchanges):
+        try:
+            policies = management.policies()
+        except Refused:
+            doubts = (POLICIES_UNREAD,)
     return read_snapshot(
         overview,
         queues,
@@ -71,18 +78,6 @@ def read_with_policies(
         doubts=doubts,
         taken_at=datetime.now(UTC),
     )
-
-
-def _policies_of(
-    exchanges: Sequence[Mapping[str, Any]], management: Management
-) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The vhost's policies where an exchange has one, for it is listed by name only."""
-    if not any(raw.get("policy") for raw in exchanges):
-        return [], ()
-    try:
-        return management.policies(), ()
-    except Refused:
-        return [], (POLICIES_UNREAD,)
 
 
 def read_snapshot(
@@ -117,9 +112,7 @@ def read_snapshot(
         },
         policies={q.name: str(raw["policy"]) for q, raw in declared_queues if raw.get("policy")},
         operator_policies={
-            queue.name: str(raw["operator_policy"])
-            for queue, raw in declared_queues
-            if raw.get("operator_policy")
+            q.name: str(name) for q, raw in declared_queues if (name := raw.get("operator_policy"))
         },
         policy_arguments={
             queue.name: given for queue, raw in declared_queues if (given := _read_policy(raw))
@@ -236,7 +229,10 @@ def _binding(raw: Mapping[str, Any]) -> Binding:
 
 
 def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
-    head = raw.get("head_message_timestamp")
+    stats = _stats(raw)
+    published, delivered, repeated = (
+        _whole_number(stats.get(name)) for name in ("publish", "deliver_get", "redeliver")
+    )
     return QueueNumbers(
         messages=_whole_number(raw.get("messages")),
         ready=_whole_number(raw.get("messages_ready")),
@@ -246,17 +242,12 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         deliver_rate=_rate(raw, "deliver_get"),
         ack_rate=_rate(raw, "ack"),
         redeliver_rate=_rate(raw, "redeliver"),
-        head_at=_moment(head),
+        head_at=_moment(raw.get("head_message_timestamp")),
         state=str(raw.get("state", "")),
-        published=_whole_number(_stats(raw).get("publish")),
-        consumed=_count_consumed(_stats(raw)),
+        published=published,
+        consumed=None if delivered is None else delivered - (repeated or 0),
         reductions=_whole_number(raw.get("reductions")),
     )
-
-
-def _count_consumed(stats: Mapping[str, Any]) -> int | None:
-    delivered = _whole_number(stats.get("deliver_get"))
-    return None if delivered is None else delivered - (_whole_number(stats.get("redeliver")) or 0)
 
 
 def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:

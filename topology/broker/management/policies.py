@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from re import _constants as tokens  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
@@ -54,8 +55,7 @@ def put_in_force(
     limits = _sort_policies(operator_policies, unread)
     for row in rows:
         name, kind = str(row.get("name", "")), str(row.get("type", "classic"))
-        chosen = next((policy for policy in own if policy.fits(name, kind)), None)
-        limit = next((policy for policy in limits if policy.fits(name, kind)), None)
+        chosen, limit = (next((p for p in s if p.fits(name, kind)), None) for s in (own, limits))
         given = dict(chosen.definition) if chosen else {}
         for key, value in (limit.definition if limit else {}).items():
             stated = given.get(key)
@@ -85,22 +85,24 @@ def _sort_policies(
 ) -> list[_Policy]:
     """Those that apply, the highest priority first."""
     found = []
-    for raw in sorted(policies, key=_priority, reverse=True):
+
+    def read_priority(raw: Mapping[str, Any]) -> int:
+        priority = raw.get("priority")
+        return priority if isinstance(priority, int) else 0
+
+    for raw in sorted(policies, key=read_priority, reverse=True):
         types = applies.get(str(raw.get("apply-to", "all")))
         definition = raw.get("definition")
         if types is None or not isinstance(definition, Mapping):
             continue
         name = str(raw.get("name", ""))
-        try:
-            text = str(raw.get("pattern", ""))
+        text = str(raw.get("pattern", ""))
+        with suppress(re.error, OverflowError, RecursionError):
             pattern = re.compile(text)
-            if not _is_fast(text):
-                unread.append(name)
+            if _is_fast(text):
+                found.append(_Policy(name, pattern, types, definition))
                 continue
-        except (re.error, OverflowError, RecursionError):
-            unread.append(name)
-            continue
-        found.append(_Policy(name, pattern, types, definition))
+        unread.append(name)
     return found
 
 
@@ -121,8 +123,3 @@ def _is_fast(pattern: str) -> bool:
 
     is_short = len(pattern) <= MOST_LENGTH
     return is_short and fits(_parser.parse(pattern), is_repeated=False) and repeats <= MOST_REPEATS
-
-
-def _priority(raw: Mapping[str, Any]) -> int:
-    priority = raw.get("priority")
-    return priority if isinstance(priority, int) else 0

@@ -41,7 +41,21 @@ def refresh_objects(
     It keeps the moment of `known`, for the rest is as old as that. Raises BrokerError.
     """
     named = _collect_names(objects)
-    return _replace_in(known, _read_named(management, named), named)
+    overview, alarms = management.overview(), management.alarms()
+    queues: list[dict[str, Any]] = []
+    exchanges: list[dict[str, Any]] = []
+    bindings: list[dict[str, Any]] = []
+    for name in sorted(named.exchanges):
+        with suppress(NotFound):
+            exchanges.append(management.exchange(name))
+            bindings += management.bindings_from(name)
+            bindings += management.bindings_to_exchange(name)
+    for name in sorted(named.queues):
+        with suppress(NotFound):
+            queues.append(management.queue(name))
+            bindings += management.bindings_to_queue(name)
+    near = read_with_policies(management, overview, queues, exchanges, bindings, alarms)
+    return _replace_in(known, near, named)
 
 
 def refresh_route(management: Management, known: Definitions, exchange: str) -> Definitions:
@@ -121,23 +135,6 @@ def _collect_names(objects: Iterable[BrokerObject]) -> _Named:
                 (queues if obj.destination_is_queue else exchanges).add(obj.destination)
     # The API has no details of the default exchange.
     return _Named(frozenset(exchanges - {""}), frozenset(queues))
-
-
-def _read_named(management: Management, named: _Named) -> Snapshot:
-    overview, alarms = management.overview(), management.alarms()
-    queues: list[dict[str, Any]] = []
-    exchanges: list[dict[str, Any]] = []
-    bindings: list[dict[str, Any]] = []
-    for name in sorted(named.exchanges):
-        with suppress(NotFound):
-            exchanges.append(management.exchange(name))
-            bindings += management.bindings_from(name)
-            bindings += management.bindings_to_exchange(name)
-    for name in sorted(named.queues):
-        with suppress(NotFound):
-            queues.append(management.queue(name))
-            bindings += management.bindings_to_queue(name)
-    return read_with_policies(management, overview, queues, exchanges, bindings, alarms)
 
 
 def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:

@@ -52,25 +52,23 @@ def no_api(address: Address) -> Unreachable:
 
 def _explain_refusal(reason: str, address: Address) -> Refused:
     """Classify a 401 by RabbitMQ's words, which are the same from 3.10 to 4.3."""
-    user, vhost = f"The user “{address.username}”", f"the virtual host “{address.vhost}”"
-    if "Not management user" in reason:
-        return Refused(
-            f"{user} may not use the management API. Add the tag “management” (rabbitmqctl "
-            f"set_user_tags {address.username} management)."
-        )
-    if "Not administrator user" in reason:
-        return Refused(
-            f"{user} may not do that. Add the tag “administrator” (rabbitmqctl set_user_tags "
-            f"{address.username} administrator)."
-        )
+    name, vhost = address.username, address.vhost
+    for words, tag, what in (
+        ("Not management user", "management", "use the management API"),
+        ("Not administrator user", "administrator", "do that"),
+    ):
+        if words in reason:
+            return Refused(
+                f"The user “{name}” may not {what}. Add the tag “{tag}” (rabbitmqctl set_user_tags "
+                f"{name} {tag})."
+            )
     if "access virtual host" in reason:
-        return Refused(f"{user} has no permissions on {vhost}. Grant permissions to the user.")
+        what = f"has no permissions on the virtual host “{vhost}”"
+        return Refused(f"The user “{name}” {what}. Grant permissions to the user.")
+    refused = f"The management API refused the user “{name}”"
     if reason in ("Login failed", "Not_Authorized"):
-        return Refused(
-            f"The management API refused the user “{address.username}”. Check the user name and "
-            "the password."
-        )
+        return Refused(f"{refused}. Check the user name and the password.")
     return Refused(
-        f"The management API refused the user “{address.username}” ({reason}). Check the "
-        f"password, the tag (management) and the permissions on “{address.vhost}”."
+        f"{refused} ({reason}). Check the password, the tag (management) and the permissions on "
+        f"“{vhost}”."
     )

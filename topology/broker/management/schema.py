@@ -15,12 +15,8 @@ _NAMES = ("name", "source", "destination", "routing_key")
 LONGEST_NAME_BYTES = 255
 _OBJECTS = ("arguments", "message_stats", "effective_policy_definition", "definition")
 _COUNTS = (
-    "messages",
-    "messages_ready",
-    "messages_unacknowledged",
-    "message_bytes",
-    "consumers",
-    "total_count",
+    *("messages", "messages_ready", "messages_unacknowledged", "message_bytes"),
+    *("consumers", "total_count"),
 )
 # No database holds more, and no queue either.
 _MOST = 2**63 - 1
@@ -34,13 +30,15 @@ def read_object(value: Any) -> dict[str, Any]:
     """The object with its known fields checked. Raises Unreachable."""
     if not isinstance(value, dict):
         raise Unreachable(_OTHER)
-    _check_names(value)
-    for field in _OBJECTS:
-        if field in value:
-            value[field] = _object(field, value[field])
-    for field in _COUNTS:
-        if field in value:
-            value[field] = _count(field, value[field])
+    for field in _NAMES:
+        name = value.get(field, "")
+        if not isinstance(name, str):
+            raise _explain_field(field, "is not text")
+        is_long = len(name) > LONGEST_NAME_BYTES or len(name.encode()) > LONGEST_NAME_BYTES
+        if is_long and "apply-to" not in value:
+            raise _explain_field(field, f"has more than {LONGEST_NAME_BYTES} bytes")
+    for read, fields in ((_object, _OBJECTS), (_count, _COUNTS)):
+        value |= {field: read(field, value[field]) for field in fields if field in value}
     if stats := value.get("message_stats"):
         value["message_stats"] = {
             name: part if isinstance(part, dict) else _drop_unknown(part)
@@ -56,16 +54,6 @@ def read_objects(value: Any) -> list[dict[str, Any]]:
     return [read_object(item) for item in value]
 
 
-def _check_names(row: dict[str, Any]) -> None:
-    for field in _NAMES:
-        name = row.get(field, "")
-        if not isinstance(name, str):
-            raise _explain_field(field, "is not text")
-        is_long = len(name) > LONGEST_NAME_BYTES or len(name.encode()) > LONGEST_NAME_BYTES
-        if is_long and "apply-to" not in row:
-            raise _explain_field(field, f"has more than {LONGEST_NAME_BYTES} bytes")
-
-
 def _object(field: str, value: Any) -> dict[str, Any]:
     """An empty list is an object without members: so RabbitMQ 3.10 writes it."""
     if isinstance(value, dict):
@@ -76,8 +64,7 @@ def _object(field: str, value: Any) -> dict[str, Any]:
 
 
 def _count(field: str, value: Any) -> int | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value not in (None, "") and not is_number:
+    if value not in (None, "") and not _is_number(value):
         raise _explain_field(field, "is not a number")
     count = _drop_unknown(value)
     return count if isinstance(count, int) else None
@@ -85,8 +72,11 @@ def _count(field: str, value: Any) -> int | None:
 
 def _drop_unknown(value: Any) -> Any:
     """The value, None for a number below zero or beyond 64 bits."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return None if is_number and not 0 <= value <= _MOST else value
+    return None if _is_number(value) and not 0 <= value <= _MOST else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _explain_field(field: str, what: str) -> Unreachable:

@@ -16,24 +16,10 @@ from typing import Any
 from topology.content.text import make_encodable
 
 # Tag -> format of a value whose length depends on the tag; a decimal is scale and digits.
-_FORMS = {
-    b"b": ">b",
-    b"B": ">B",
-    b"s": ">h",
-    b"u": ">H",
-    b"I": ">i",
-    b"i": ">I",
-    b"l": ">q",
-    b"L": ">q",
-    b"f": ">f",
-    b"d": ">d",
-    b"t": ">B",
-    b"T": ">Q",
-    b"D": ">Bi",
-}
-_FIXED = {tag: struct.Struct(form) for tag, form in _FORMS.items()}
+_FORMS = "b>b B>B s>h u>H I>i i>I l>q L>q f>f d>d t>B T>Q D>Bi"
+FIXED = {one[:1].encode(): struct.Struct(one[1:]) for one in _FORMS.split()}
 # Tags of values with their length in front: text, bytes, table, list.
-_SIZED = frozenset({b"S", b"x", b"F", b"A"})
+SIZED = frozenset({b"S", b"x", b"F", b"A"})
 # A level costs up to four calls, of which Python allows a thousand.
 MAXIMUM_NESTING = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,7 +57,7 @@ def read_value(data: bytes, position: int, nesting: int = 0) -> tuple[Any, int]:
         raise FieldError(f"nested more than {MAXIMUM_NESTING} deep")
     start = position + 1
     tag = data[position:start]
-    if tag in _SIZED:
+    if tag in SIZED:
         first = start + 4
         end = first + int.from_bytes(data[start:first])
         if end > len(data):
@@ -79,7 +65,7 @@ def read_value(data: bytes, position: int, nesting: int = 0) -> tuple[Any, int]:
         return _sized_value(tag, data[first:end], nesting), end
     if tag == b"V":
         return None, start
-    made = _FIXED.get(tag)
+    made = FIXED.get(tag)
     if made is None:
         if not tag:
             raise FieldError(f"cut off at byte {len(data)}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.field_values import FIXED, SIZED, FieldError
 from topology.message import DEATH_HEADERS
 
 NAMES = (
@@ -37,15 +37,7 @@ WIDTHS = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
 _EXCLUDED = DEATH_HEADERS | {"CC", "BCC"}
 _EXCLUDED_RAW = frozenset(name.encode() for name in _EXCLUDED)
 # The bytes of a field's value by its tag; those of the others have their length in front.
-_SIZES = {
-    **dict.fromkeys((b"t", b"b", b"B"), 1),
-    **dict.fromkeys((b"s", b"u"), 2),
-    **dict.fromkeys((b"I", b"i", b"f"), 4),
-    b"D": 5,
-    **dict.fromkeys((b"l", b"L", b"d", b"T"), 8),
-    b"V": 0,
-}
-_SIZED = frozenset({b"S", b"x", b"F", b"A"})
+_SIZES = {tag: form.size for tag, form in FIXED.items()} | {b"V": 0}
 
 
 class Stripped(NamedTuple):
@@ -143,7 +135,7 @@ def _find_end(data: bytes, named: int, end: int) -> int:
     tag = data[named : named + 1] if named < end else b""
     size = _SIZES.get(tag)
     if size is None:
-        if tag not in _SIZED or named + 5 > end:
+        if tag not in SIZED or named + 5 > end:
             raise FieldError(f"unknown field type {tag!r}" if tag else f"cut off at byte {end}")
         size = 4 + int.from_bytes(data[named + 1 : named + 5])
     after = named + 1 + size

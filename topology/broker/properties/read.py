@@ -80,7 +80,9 @@ def edit_properties(
         if inner:
             pieces["headers"] = struct.pack(">I", len(inner)) + inner
     raw = _join(pieces)
-    if properties.problems or not _reads_as_written(replaced, set_properties):
+    # Of these types a value is read as it was set.
+    is_plain = all(type(v) in _PLAIN for v in (*replaced.values(), *set_properties.values()))
+    if properties.problems or not is_plain:
         return read_properties(raw)
     names = {name for name, _ in kept}
     headers = {name: value for name, value in properties.headers.items() if name in names}
@@ -113,11 +115,6 @@ def strip_if_readable(
         return strip_for_replay(properties, set_headers, drop=drop)
     except FieldError:
         return properties
-
-
-def _reads_as_written(*values: Mapping[str, Any]) -> bool:
-    """Whether these are read as they were set, so that they need not be read."""
-    return all(type(value) in _PLAIN for one in values for value in one.values())
 
 
 def _read_all(raw: bytes) -> dict[str, Any]:
