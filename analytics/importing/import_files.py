@@ -16,8 +16,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics import disk, launch, nightly
-from analytics.importing.refused import Refused
-from analytics.importing.sources import Format, find
+from analytics.importing.sources import Format, Refused, find
 from analytics.importing.staging import Staged, stage
 from analytics.importing.trace_lines import TraceScope
 from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_lock
@@ -91,9 +90,10 @@ def import_files(
         with _scratch(log) as work:
             try:
                 staged = stage(sources, work, scope)
-                _refuse_without_room(work, staged)
+                _refuse_without_room(work, staged.size(work))
                 summary = _run(log, work, staged, progress)
-                by_day = _run_dry(work / "out") if is_dry else _move_into_log(work / "out", log)
+                out = work / "out"
+                by_day = _count_days(out) if is_dry else _move_into_log(out, log)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise LogError(
@@ -133,14 +133,10 @@ def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
 
 def request_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
     """Request the figures of the days that changed; returns requested days and impossible ones."""
-    wanted: list[date] = []
-    busy: list[date] = []
     today = datetime.now(UTC).date()
-    for day in outcome.days:
-        if day <= today:
-            run = nightly.request_run(day)
-            (busy if run.state == RunState.RUNNING else wanted).append(day)
-    return wanted, busy
+    runs = {day: nightly.request_run(day) for day in outcome.days if day <= today}
+    busy = [day for day, run in runs.items() if run.state == RunState.RUNNING]
+    return [day for day in runs if day not in busy], busy
 
 
 @contextmanager
@@ -155,9 +151,8 @@ def _scratch(log: Path) -> Iterator[Path]:
             (log / SCRATCH).rmdir()
 
 
-def _refuse_without_room(work: Path, staged: Staged) -> None:
+def _refuse_without_room(work: Path, size: int) -> None:
     """The recorder writes to the same disk: an import must not be what fills it."""
-    size = staged.size(work)
     room = disk.read_disk_space(work)
     if room and room.free < ROOM * size:
         raise Refused(
@@ -204,16 +199,13 @@ def _settle(part: Path) -> int:
     return lines
 
 
-def _run_dry(out: Path) -> dict[date, int]:
-    return {
-        date.fromisoformat(day.name.removeprefix("date=")): sum(map(_count, day.rglob("*.txt")))
-        for day in out.glob("date=*")
-    }
-
-
-def _count(path: Path) -> int:
-    with path.open("rb") as lines:
-        return sum(1 for _ in lines)
+def _count_days(out: Path) -> dict[date, int]:
+    """How many lines `_move_into_log` would add, by day."""
+    found: Counter[date] = Counter()
+    for path in out.glob("date=*/hour=*/*.txt"):
+        with path.open("rb") as lines:
+            found[date.fromisoformat(path.parts[-3].removeprefix("date="))] += sum(1 for _ in lines)
+    return dict(found)
 
 
 def _outcome(
@@ -224,11 +216,35 @@ def _outcome(
         Problem(staged.name_of(problem["file"]), problem["number"], problem["why"])
         for problem in summary["problems"]
     ]
-    return ImportResult(
-        files=files,
-        read=summary["read"],
-        added=sum(by_day.values()),
-        malformed=summary["malformed"],
-        problems=problems,
-        days=sorted({*by_day, *entered}) if by_day else [],
-    )
+    days = sorted({*by_day, *entered}) if by_day else []
+    added = sum(by_day.values())
+    return ImportResult(files, summary["read"], added, summary["malformed"], problems, days)
+
+
+def publish(out: Path, log: Path, name: str) -> dict[date, int]:
+    """Move `out/date=…/hour=…/*.txt` to the hours of the log, oldest first; lines by day.
+
+    Both lie on one file system. A crash in between leaves some of the hours in the log and none
+    of the others. Raises OSError.
+    """
+    added: Counter[date] = Counter()
+    for hour in sorted(out.glob("date=*/hour=*")):
+        day = hour.parent.name
+        folder = log / day / hour.name
+        make_folder(folder)
+        for number, part in enumerate(sorted(hour.glob("*.txt")), start=1):
+            added[date.fromisoformat(day.removeprefix("date="))] += _settle(part)
+            part.rename(folder / f"import.{name}-{number}.jsonl")
+        sync_folder(folder)
+    return dict(added)
+
+
+def _settle(part: Path) -> int:
+    """Get the file to disk; its lines."""
+    part.chmod(0o640)
+    lines = 0
+    with part.open("rb") as file:
+        while piece := file.read(1024 * 1024):
+            lines += piece.count(b"\n")
+        os.fsync(file)
+    return lines

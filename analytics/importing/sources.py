@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import BinaryIO, Literal, TypeAlias, cast, get_args
 
 import orjson
 
-from analytics.importing.refused import Refused
+
+class Refused(Exception):
+    """Nothing was imported; the message says why in one sentence."""
+
 
 Format: TypeAlias = Literal["jsonl", "csv", "parquet", "tracing"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -93,9 +97,12 @@ def _table(path: Path, folder: Path) -> Path:
 
 def _is_data(path: Path, folder: Path) -> bool:
     names = path.relative_to(folder).parts
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     is_shown = not any(name.startswith(("_", ".")) for name in names)
-    return is_shown and suffix in SUFFIXES and path.is_file() and path.stat().st_size > 0
+    return is_shown and _suffix(path) in SUFFIXES and path.is_file() and path.stat().st_size > 0
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
 def _kind_of(path: Path, given: Format | None) -> Format:
@@ -106,16 +113,21 @@ def _kind_of(path: Path, given: Format | None) -> Format:
         raise Refused(f"{path} is not a valid gzip file: {error}.") from error
     if given and looks and given != looks:
         raise Refused(f"{path} looks like {WORDS[looks]}, but --format is {WORDS[given]}.")
-    if kind := given or looks or _name_of(path):
+    if kind := given or looks:
         return kind
+    if _suffix(path) in (".jsonl", ".ndjson"):
+        return "jsonl"
     raise Refused(f"Delayboard cannot detect the format of {path}. Set it with --format.")
 
 
 def _looks_like(path: Path) -> Format | None:
-    head = _head(path)
+    with gzip.open(path) if _is_gzip(path) else path.open("rb") as unpacked:
+        head = unpacked.read(HEAD_BYTES)
     if head.startswith(PARQUET_MAGIC):
-        if _tail(path) != PARQUET_MAGIC:
-            raise Refused(f"{path} is an incomplete Parquet file.")
+        with path.open("rb") as file:
+            file.seek(-4, os.SEEK_END)
+            if file.read() != PARQUET_MAGIC:
+                raise Refused(f"{path} is an incomplete Parquet file.")
         return "parquet"
     line = next((line for line in head.splitlines() if line.strip()), b"").strip()
     if line.startswith(TRACE_TEXT_BEGINS):
@@ -137,25 +149,6 @@ def _detect_json(line: bytes) -> Format | None:
     if "event_id" in values:
         return "jsonl"
     return "tracing" if {"type", "routing_keys", "properties"} <= values.keys() else None
-
-
-def _name_of(path: Path) -> Format | None:
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    return "jsonl" if suffix in (".jsonl", ".ndjson") else None
-
-
-def _head(path: Path) -> bytes:
-    if _is_gzip(path):
-        with gzip.open(path) as unpacked:
-            return unpacked.read(HEAD_BYTES)
-    with path.open("rb") as file:
-        return file.read(HEAD_BYTES)
-
-
-def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-min(4, path.stat().st_size), 2)
-        return file.read()
 
 
 def _is_gzip(path: Path) -> bool:

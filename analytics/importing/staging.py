@@ -7,21 +7,23 @@ the file.
 
 from __future__ import annotations
 
+import csv
 import io
+import re
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from analytics.events import EventError, encode
-from analytics.importing.refused import Refused
-from analytics.importing.sources import Source
-from analytics.importing.tables import PROBLEM_MARK, NoTable, lines_of_table
+import orjson
+
+from analytics.events import FIELDS, EventError, FieldType, encode
+from analytics.importing.sources import Refused, Source
 from analytics.importing.trace_lines import TraceScope, event_of_line
 
-FOLDERS = ("raw", "staged", "traces", "parquet")
+FOLDERS = {"jsonl": "raw", "csv": "staged", "tracing": "traces", "parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class Staged:
 
 def stage(sources: Iterable[Source], work: Path, scope: TraceScope | None) -> Staged:
     """Raises Refused for a file that cannot be read as what it is; OSError for the folder's."""
-    for folder in FOLDERS:
+    for folder in FOLDERS.values():
         (work / folder).mkdir()
     placed = {}
     for number, source in enumerate(sources, start=1):
-        folder = _folder(source)
+        folder = FOLDERS[source.format]
         place = work / folder / f"{number:06}"
         if folder == "parquet" or (folder == "raw" and not source.is_gzip):
             place.symlink_to(source.path.absolute())
@@ -60,12 +62,6 @@ def stage(sources: Iterable[Source], work: Path, scope: TraceScope | None) -> St
             _write_out(source, place, scope)
         placed[f"{folder}/{place.name}"] = source
     return Staged(placed)
-
-
-def _folder(source: Source) -> str:
-    return {"jsonl": "raw", "csv": "staged", "tracing": "traces", "parquet": "parquet"}[
-        source.format
-    ]
 
 
 def _write_out(source: Source, place: Path, scope: TraceScope | None) -> None:
@@ -100,3 +96,69 @@ def _of_trace(line: bytes, scope: TraceScope) -> bytes:
     except (EventError, OverflowError) as error:
         return PROBLEM_MARK + str(error).encode("utf-8", "backslashreplace").replace(b"\n", b" ")
     return encode(event) if event else b""
+
+
+NEEDED = ("event_id", "kind", "recorded_at")
+PROBLEM_MARK = b"!"
+LONGEST_CELL = 64 * 1024 * 1024
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_BOOLEANS = {"true": True, "false": False}
+
+
+class NoTable(ValueError):
+    """The first row contains none of the required columns; the message lists them."""
+
+
+def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
+    """A line for every line of the file, without its end: a row, a problem or nothing.
+
+    `text` comes line by line with the ends kept. Raises NoTable.
+    """
+    csv.field_size_limit(LONGEST_CELL)
+    rows = csv.reader(text, strict=True)
+    try:
+        columns = next(rows, [])
+    except csv.Error as error:
+        raise NoTable(f"has no readable header: {error}") from error
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        raise NoTable(f"has no column {', '.join(missing)}")
+    yield from [b""] * rows.line_num
+    while True:
+        begins = rows.line_num
+        try:
+            line = _line(columns, next(rows))
+        except StopIteration:
+            return
+        except csv.Error as error:
+            line = PROBLEM_MARK + f"The row is not readable: {error}.".encode()
+        yield line
+        yield from [b""] * (rows.line_num - begins - 1)
+
+
+def _line(columns: Sequence[str], cells: Sequence[str]) -> bytes:
+    if not cells:
+        return b""
+    if len(cells) != len(columns):
+        why = f"The row has {len(cells)} cells, but the header has {len(columns)}."
+        return PROBLEM_MARK + why.encode()
+    values = {
+        name: _value(FIELDS[name], cell)
+        for name, cell in zip(columns, cells, strict=True)
+        if name in FIELDS and (cell or FIELDS[name] == "text")
+    }
+    return orjson.dumps(values)
+
+
+def _value(kind: FieldType, cell: str) -> Any:
+    """What cannot be read stays a text, which the field then refuses."""
+    if kind == "integer" and _INTEGER.fullmatch(cell):
+        return int(cell)
+    if kind == "boolean":
+        return _BOOLEANS.get(cell.lower(), cell)
+    if kind == "list of failures":
+        try:
+            return orjson.loads(cell)
+        except orjson.JSONDecodeError:
+            return cell
+    return cell

@@ -105,14 +105,11 @@ def _copy(values: Mapping[str, Any]) -> Message:
         case kind, _, _:
             raise EventError(f"The type of the line is neither published nor received: {kind!r}.")
     headers = {**values, "exchange_name": values.get("exchange")}
-    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), _payload(values))
-
-
-def _payload(values: Mapping[str, Any]) -> bytes:
     try:
-        return b64decode(values["payload"], validate=True)
+        body = b64decode(values["payload"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
         raise EventError("The payload is missing or not base64.") from error
+    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), body)
 
 
 def _moment(value: object) -> datetime:

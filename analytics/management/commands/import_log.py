@@ -10,8 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
-from analytics.importing.refused import Refused
-from analytics.importing.sources import FORMATS
+from analytics.importing.sources import FORMATS, Refused
 from analytics.importing.trace_lines import TraceScope
 from analytics.launch import LaunchError
 from analytics.log import LogError

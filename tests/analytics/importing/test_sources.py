@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from analytics.events import encode
-from analytics.importing.refused import Refused
-from analytics.importing.sources import Format, find
+from analytics.importing.sources import Format, Refused, find
 from tests.analytics.builders import an_event, write_log
 from tests.analytics.importing.forms import as_csv
 

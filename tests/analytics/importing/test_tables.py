@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from analytics.events import FIELDS, EventError, MessageEvent, decode, encode
-from analytics.importing.tables import PROBLEM_MARK, NoTable, lines_of_table
+from analytics.importing.staging import PROBLEM_MARK, NoTable, lines_of_table
 from tests.analytics.builders import NOON, an_entry, an_event, ms
 from tests.analytics.importing.forms import as_csv
 
