@@ -35,7 +35,7 @@ from delayboard.now.topology_lines import (
 )
 from topology import snapshots
 from topology.content.text import count_text, isolate_names
-from topology.findings.counts import make_counts
+from topology.findings.severity import make_counts
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open

@@ -12,23 +12,16 @@ from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import MOST, SPANS, Scope
 from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE
-from delayboard.models import (
-    BatchState,
-    CounterSample,
-    DeadLetterQueue,
-    MessageGroup,
-    ReplayBatch,
-)
+from delayboard.models import BatchState, CounterSample, DeadLetterQueue, MessageGroup, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import WORST, Link
 from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
-from topology.findings.counts import Count as FindingCount
+from topology.findings.severity import Count as FindingCount
 from topology.models import Broker, MissingBinding
 from topology.snapshots import Latest
 
 # Nothing happens to these until somebody does something.
-_WITHIN_HOUR = {"from": "now", "until": "+1h"}
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 
 
@@ -69,22 +62,18 @@ def waits_counters(scope: Scope, missing: Iterable[MissingBinding]) -> list[Coun
     stuck = sum(row.stuck for row in missing)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (
         ("scheduled", "scheduled", scope.by_topology.total(), {}),
-        ("due_within_hour", "due within 1 h", due, _WITHIN_HOUR),
+        ("due_within_hour", "due within 1 h", due, {"from": "now", "until": "+1h"}),
         ("overdue", "overdue", overdue, {"overdue": "1"}),
         ("stuck", "stuck", stuck, {"stuck": "1"}),
     )
-    return [
-        Counter(
-            key,
-            label,
-            None if is_cut else number,
-            Link("", "analytics:scheduled", query=query),
-            is_bad=number > 0 and key in ("overdue", "stuck"),
-            measure=counts.describe(number) if is_cut else "",
-        )
-        for key, label, number, query in numbers
-        for is_cut in [key in ("due_within_hour", "overdue") and number > MOST]
-    ]
+    found = []
+    for key, label, number, query in numbers:
+        link = Link("", "analytics:scheduled", query=query)
+        one = Counter(key, label, number, link, is_bad=number > 0 and key in ("overdue", "stuck"))
+        if key in ("due_within_hour", "overdue") and number > MOST:
+            one = replace(one, number=None, measure=counts.describe(number))
+        found.append(one)
+    return found
 
 
 def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, int | None]) -> Counter:

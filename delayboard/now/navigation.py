@@ -46,13 +46,8 @@ DEAD_LETTERS = "dead_letters"
 REPLAYS = "replays"
 TOPOLOGIES = "topology:topologies"
 FINDINGS = "topology:findings_overview"
-SYSTEM = Page(
-    "System",
-    "system",
-    "y",
-    ("topology:brokers", "topology:audit", "retention", "alerts", "demo"),
-    has_brokers=False,
-)
+_OF_SYSTEM = ("topology:brokers", "topology:audit", "retention", "alerts", "demo")
+SYSTEM = Page("System", "system", "y", _OF_SYSTEM, has_brokers=False)
 PAGES = (
     Page("Now", "now", "n"),
     Page("Scheduled", SCHEDULED, "s"),

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from topology.content.json_tree import BRACKETS, Tree, read_json, write_json
@@ -100,13 +101,12 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
     data, notes = unpacked.data, unpacked.notes
     size = len(data) if unpacked.how else None
     charset = charset_of(content_type, content_encoding)
-    named = _name_type(content_type)
+    plain = content_type.partition(";")[0].lower()
+    named = next((name for piece, name in NAMED_TYPES.items() if piece in plain), "")
     text = None if named else _decode(data, charset)
     if text is None and not named and charset != "utf-8":
-        notes = (
-            *notes,
-            f"The message declares the charset {charset}, but the body is not {charset}.",
-        )
+        note = f"The message declares the charset {charset}, but the body is not {charset}."
+        notes = (*notes, note)
     if text is None:
         dump, is_cut = hex_dump(data[:HEX_BYTES]), len(data) > HEX_BYTES
         return Body("hex", dump, len(body), is_cut, size, charset, named, notes)
@@ -151,24 +151,16 @@ def _inflate(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
             piece, place, is_whole = _piece(body, place, wbits, most - size)
         except zlib.error:
             if not pieces:
-                return Unpacked(
-                    body,
-                    notes=(
-                        (
-                            f"Delayboard cannot decompress the body with {how} because the body is "
-                            "damaged."
-                        ),
-                    ),
-                )
+                why = "because the body is damaged"
+                note = f"Delayboard cannot decompress the body with {how} {why}."
+                return Unpacked(body, notes=(note,))
             notes = (f"Delayboard cannot decompress the data after the first {size} bytes.",)
             break
         pieces.append(piece)
         size += len(piece)
         if not is_whole:
-            if size < most:
-                notes = ("The compressed data is incomplete.",)
-            else:
-                notes = (f"Delayboard decompressed only the first {count_text(most)} bytes.",)
+            part = f"Delayboard decompressed only the first {count_text(most)} bytes."
+            notes = ("The compressed data is incomplete." if size < most else part,)
             break
     return Unpacked(b"".join(pieces), how, notes)
 
@@ -191,20 +183,12 @@ def _piece(body: bytes, place: int, wbits: int, room: int) -> tuple[bytes, int, 
 
 def charset_of(content_type: str, content_encoding: str = "") -> str:
     """The charset of the content type, or the encoding, where kombu puts the charset."""
-    for parameter in content_type.split(";")[1:]:
+    charset = content_encoding.strip()
+    for parameter in reversed(content_type.split(";")[1:]):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
-            return _check_charset(value.strip().strip('"'))
-    return _check_charset(content_encoding.strip())
-
-
-def _check_charset(charset: str) -> str:
+            charset = value.strip().strip('"')
     return charset.lower() if _CHARSETS.fullmatch(charset) else "utf-8"
-
-
-def _name_type(content_type: str) -> str:
-    plain = content_type.partition(";")[0].lower()
-    return next((name for piece, name in NAMED_TYPES.items() if piece in plain), "")
 
 
 def _decode(data: bytes, charset: str) -> str | None:
@@ -224,12 +208,8 @@ def fold(tree: Tree) -> tuple[Line, ...]:
 
     Empty when there would be too many lines.
     """
-    lines: list[Line] = []
-    for line in _lines(tree, "", 0):
-        lines.append(line)
-        if len(lines) > FOLDED_LINES:
-            return ()
-    return tuple(lines)
+    lines = tuple(islice(_lines(tree, "", 0), FOLDED_LINES + 1))
+    return lines if len(lines) <= FOLDED_LINES else ()
 
 
 def folded(data: bytes) -> tuple[Line, ...]:
@@ -241,20 +221,16 @@ def folded(data: bytes) -> tuple[Line, ...]:
 def _lines(tree: Tree, name: str, depth: int) -> Iterator[Line]:
     name = make_encodable(name)
     if not tree.parts or depth == FOLDED_DEPTH:
-        text = make_encodable(tree.text if tree.kind == "text" else _compact(tree))
+        try:
+            text = make_encodable(tree.text if tree.kind == "text" else write_json(tree))
+        except RecursionError:
+            text = "…"
         yield Line("value", name, tree.kind, text, len(tree.parts), depth)
         return
     yield Line("open", name, tree.kind, "", len(tree.parts), depth)
     for number, part in enumerate(tree.parts):
         yield from _lines(part, str(number) if part.name is None else part.name, depth + 1)
     yield Line("close", name, tree.kind, "", len(tree.parts), depth)
-
-
-def _compact(tree: Tree) -> str:
-    try:
-        return write_json(tree)
-    except RecursionError:
-        return "…"
 
 
 def hex_dump(data: bytes) -> str:
@@ -277,7 +253,8 @@ def _pretty(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     compact = json.dumps(read, ensure_ascii=False, separators=(",", ":"))
-    return pretty if _remove_spaces(compact) == _remove_spaces(text) else None
+    is_exact = "".join(compact.split()) == "".join(text.split())
+    return pretty if is_exact else None
 
 
 def _read_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -285,7 +262,3 @@ def _read_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(read) != len(pairs):
         raise ValueError("a duplicate name")
     return read
-
-
-def _remove_spaces(text: str) -> str:
-    return "".join(text.split())

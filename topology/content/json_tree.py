@@ -41,7 +41,8 @@ def read_json(data: bytes) -> Tree | None:
     if text.lstrip(" \t\r\n")[:1] not in ("{", "["):
         return None
     try:
-        return _tree(json.loads(text, **_EXACTLY))
+        numbers = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), _Number)
+        return _tree(json.loads(text, object_pairs_hook=_Pairs, **numbers))
     except (ValueError, RecursionError):
         return None
 
@@ -58,14 +59,6 @@ def write_json(tree: Tree) -> str:
 
 class _Pairs(list[tuple[str, Any]]):
     """The pairs of an object, in their order."""
-
-
-_EXACTLY: dict[str, Any] = {
-    "parse_float": _Number,
-    "parse_int": _Number,
-    "parse_constant": _Number,
-    "object_pairs_hook": _Pairs,
-}
 
 
 def _tree(value: Any, name: str | None = None) -> Tree:

@@ -59,23 +59,21 @@ class Replacement(str):
 
 def name_tool(commands: Iterable[str], admin: Admin, options: str = "") -> str:
     """Which rabbitmqadmin they are for, with which options if known; "" where they need none."""
-    if any("rabbitmqadmin" in command for command in commands):
-        added = f"the options {options}" if options else "the address and account"
-        return (
-            f"Run rabbitmqadmin with {added} of the management API: the syntax is that of "
-            f"{admin.tool}."
-        )
-    return ""
+    if not any("rabbitmqadmin" in command for command in commands):
+        return ""
+    with_ = f"the options {options}" if options else "the address and account"
+    syntax = f"the syntax is that of {admin.tool}"
+    return f"Run rabbitmqadmin with {with_} of the management API: {syntax}."
 
 
 def warn_about(commands: Iterable[str]) -> str:
     """What to do before them; "" for nothing."""
-    if any(_DELETE in command for command in commands):
-        return (
-            "Before you run these commands, stop all publishers of this queue. RabbitMQ drops "
-            "their messages until the queue is declared again."
-        )
-    return ""
+    is_deleted = any(_DELETE in command for command in commands)
+    sentence = (
+        "Before you run these commands, stop all publishers of this queue. RabbitMQ drops "
+        "their messages until the queue is declared again."
+    )
+    return sentence if is_deleted else ""
 
 
 def set_vhost(name: str) -> str:

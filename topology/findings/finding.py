@@ -37,10 +37,6 @@ def rule(number: str, check: Callable[[Context], Iterable[Hit]]) -> Rule:
     return Rule(id=number, severity=severity, check=check, **texts)
 
 
-# Before a remedy for what only some messages show.
-CHECK_FIRST = "First check whether the messages meet the condition that the evidence names."
-
-
 @dataclass(frozen=True)
 class Finding:
     """All hits of one rule with one cause."""
@@ -73,8 +69,8 @@ class Finding:
     def remedy(self) -> str:
         """What to do: that of its hits where they say it, else the rule's."""
         stated = dict.fromkeys(hit.remedy for hit in self.hits if hit.remedy)
-        remedy = " ".join(stated) or self.rule.remedy
-        return f"{CHECK_FIRST} {remedy}" if self.is_possible else remedy
+        check = "First check whether the messages meet the condition that the evidence names. "
+        return (check if self.is_possible else "") + (" ".join(stated) or self.rule.remedy)
 
     @property
     def key(self) -> str:

@@ -15,8 +15,8 @@ from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.walk import walk
 
 
-def _waits_twice(context: Context) -> Iterator[Hit]:
-    """Several delay queues bound to one key, whose messages arrive in one queue."""
+def _find_duplicates(context: Context) -> Iterator[Hit]:
+    """Several delay queues bound to one key, whose messages arrive in one queue; and deaths."""
     for source in sorted(context.index.exchanges):
         for key, names in _delays_by_key(context, source):
             walked = walk(context.index, source, key, version=context.version)
@@ -24,14 +24,14 @@ def _waits_twice(context: Context) -> Iterator[Hit]:
                 ends = [one for one in walked.delivered if one.queue == arrives]
                 passed = {hop.queue for one in ends for hop in one.hops}
                 involved = [name for name in names if name in passed]
-                yield from _bound_too(context, source, key, involved, arrives)
+                if len(involved) > 1:
+                    yield from _bound_too(context, source, key, involved, arrives)
+    yield from _dies_twice(context)
 
 
 def _bound_too(
     context: Context, source: str, key: str, names: list[str], arrives: str
 ) -> Iterator[Hit]:
-    if len(names) < 2:
-        return
     for name in names:
         for one in context.index.definitions.leads(source, name):
             sentence = (
@@ -80,11 +80,6 @@ def _dies_twice(context: Context) -> Iterator[Hit]:
                 ends = (end for end in death.walk.delivered if end.queue == name)
                 unless = state_unless(frozenset[Unknown]().union(*(end.unless for end in ends)))
                 yield Hit(death.queue.dead_letter_exchange or "", evidence, unless=unless)
-
-
-def _find_duplicates(context: Context) -> Iterator[Hit]:
-    yield from _waits_twice(context)
-    yield from _dies_twice(context)
 
 
 def _find_foreign_retries(context: Context) -> Iterator[Hit]:

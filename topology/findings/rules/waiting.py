@@ -40,12 +40,11 @@ def discards(context: Context, one: Queue) -> bool:
 def _find_discarding(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         if discards(context, one) and one.name not in context.fed_by_deaths:
-            sentence = (
-                f"A message in “{one.name}” is lost after {time_of(one.message_ttl_ms or 0)}."
-            )
-            who = context.set_by(one, TTL)
-            cause = "" if who == "argument" else who
-            yield Hit(cause, context.evidence(one, TTL, sentence), context.give_exchange(one))
+            after = time_of(one.message_ttl_ms or 0)
+            sentence = f"A message in “{one.name}” is lost after {after}."
+            evidence = context.evidence(one, TTL, sentence)
+            cause = "" if evidence.set_by == "argument" else evidence.set_by
+            yield Hit(cause, evidence, context.give_exchange(one))
 
 
 def _find_expiring_dead_letters(context: Context) -> Iterator[Hit]:
@@ -118,9 +117,8 @@ def _find_bounded(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         limit = _dropping_limit(one)
         if limit and (unless := context.may_delay(one)) is not None:
-            is_newest = (
-                one.type == "classic" and one.arguments.text("x-overflow") == "reject-publish-dlx"
-            )
+            overflow = one.arguments.text("x-overflow")
+            is_newest = one.type == "classic" and overflow == "reject-publish-dlx"
             which = "each new" if is_newest else "its oldest"
             sentence = f"When “{one.name}” is full, {which} message dies before its time."
             repair = context.redeclare(one, dict.fromkeys(LIMITS))
@@ -131,10 +129,8 @@ def _find_prioritised(context: Context) -> Iterator[Hit]:
     for one in context.dead_lettering:
         is_prioritised = one.arguments.number("x-max-priority") is not None
         if is_prioritised and (unless := context.may_delay(one)) is not None:
-            sentence = (
-                f"An expired message of a low priority waits in “{one.name}” behind those of "
-                "higher ones."
-            )
+            behind = f"waits in “{one.name}” behind those of higher ones"
+            sentence = f"An expired message of a low priority {behind}."
             repair = context.redeclare(one, {"x-max-priority": None})
             yield Hit("", context.evidence(one, "x-max-priority", sentence), repair, unless)
 
@@ -158,13 +154,9 @@ def _find_without_end(context: Context) -> Iterator[Hit]:
                 )
                 is_stuck = context.is_consumed(death.queue) and not context.is_consumed(one)
                 repair = context.give_policy(one, message_ttl=TIME_TO_LIVE) if is_stuck else ()
-                yield Hit(
-                    "",
-                    context.evidence(one, "x-dead-letter-exchange", sentence),
-                    repair,
-                    state_unless(end.unless),
-                    Severity.STUCK if is_stuck else None,
-                )
+                evidence = context.evidence(one, "x-dead-letter-exchange", sentence)
+                severity = Severity.STUCK if is_stuck else None
+                yield Hit("", evidence, repair, state_unless(end.unless), severity)
 
 
 def _leads_back_without_ttl(context: Context, one: Queue, work: Queue, end: RouteOutcome) -> bool:
@@ -182,11 +174,9 @@ def _find_shortened(context: Context) -> Iterator[Hit]:
         declared = context.snapshot.declared.queue(one.name)
         stated, holds = declared.message_ttl_ms if declared else None, one.message_ttl_ms
         if stated is not None and holds is not None and holds < stated:
-            who = context.set_by(one, TTL)
-            sentence = (
-                f"Messages leave “{one.name}” after {time_of(holds)} instead of {time_of(stated)}."
-            )
-            yield Hit(who, context.evidence(one, TTL, sentence))
+            times = f"{time_of(holds)} instead of {time_of(stated)}"
+            evidence = context.evidence(one, TTL, f"Messages leave “{one.name}” after {times}.")
+            yield Hit(evidence.set_by, evidence)
 
 
 DISCARDED = rule("F03", _find_discarding)

@@ -22,11 +22,10 @@ from topology.findings.commands import (
     name_tool,
     warn_about,
 )
-from topology.findings.counts import make_count
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.findings.rules import cycles, live
-from topology.findings.severity import Severity
+from topology.findings.severity import Severity, make_count
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import (

@@ -12,10 +12,9 @@ from django.views.decorators.http import require_safe
 
 from topology import access
 from topology.database.paging import row_number
-from topology.findings.counts import make_counts
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
-from topology.findings.severity import Severity
+from topology.findings.severity import Severity, make_counts
 from topology.models import Broker, Role
 from topology.operations.finding_rows import count_open, find_mutes, find_pending
 from topology.views.findings.results import (

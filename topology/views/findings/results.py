@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from topology import snapshots
-from topology.findings.counts import Count, make_count, make_counts
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
+from topology.findings.severity import Count, make_count, make_counts
 from topology.models import Broker, State, Topology
 from topology.operations.finding_rows import find_mutes
 from topology.operations.queue_reports import with_reports
