@@ -57,12 +57,7 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
                 hovertemplate=label + "<extra></extra>",
             )
         )
-    return figure(
-        traces,
-        height=300,
-        xaxis=days_axis(len(rows)),
-        yaxis={"type": "log", **TICKS},
-    )
+    return figure(traces, height=300, xaxis=days_axis(len(rows)), yaxis={"type": "log", **TICKS})
 
 
 def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
@@ -80,9 +75,5 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
         )
         for place, (name, symbol) in enumerate(SYMBOLS.items())
     ]
-    return figure(
-        traces,
-        rows=len(rows),
-        xaxis={"type": "log", **TICKS},
-        yaxis={"autorange": "reversed", "type": "category"},
-    )
+    up = {"autorange": "reversed", "type": "category"}
+    return figure(traces, rows=len(rows), xaxis={"type": "log", **TICKS}, yaxis=up)

@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 
 from analytics.charts.figure import FAILING, OTHER_REASON, REASONS, days_axis, figure
 
-PERCENT = {"tickformat": ".0%", "rangemode": "tozero"}
-
 
 def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     """Steps down from all failing messages: (attempt, share that still fails after it)."""
@@ -22,11 +20,9 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
         line={"shape": "hv", "width": 2, "color": FAILING},
         hovertemplate="after attempt %{x}: %{y:.1%}<extra></extra>",
     )
-    return figure(
-        [line],
-        xaxis={"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)},
-        yaxis=PERCENT | {"range": [0, 1.05]},
-    )
+    across = {"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)}
+    up = {"tickformat": ".0%", "rangemode": "tozero", "range": [0, 1.05]}
+    return figure([line], xaxis=across, yaxis=up)
 
 
 def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> dict[str, Any]:
@@ -43,10 +39,5 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
         )
         for reason in reasons
     ]
-    return figure(
-        traces,
-        barmode="stack",
-        showlegend=True,
-        xaxis=days_axis(len(days)),
-        yaxis={"rangemode": "tozero"},
-    )
+    axes = {"xaxis": days_axis(len(days)), "yaxis": {"rangemode": "tozero"}}
+    return figure(traces, barmode="stack", showlegend=True, **axes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -35,7 +36,12 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
     traces, layout = figure["data"], figure["layout"]
     is_stacked = layout.get("barmode") == "stack"
     across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
-    heights = _stacked(traces) if is_stacked else [value for one in traces for value in one["y"]]
+    heights = [value for one in traces for value in one["y"]]
+    if is_stacked:
+        sums = Counter[Any]()
+        for one in traces:
+            sums.update(dict(zip(one["x"], one["y"], strict=True)))
+        heights = list(sums.values())
     up = _axis(layout.get("yaxis", {}), heights)
     named = [one for one in traces if one.get("name")]
     top = TOP + (LEGEND if named else 0)
@@ -112,14 +118,6 @@ def _step(most: float) -> float:
     )
 
 
-def _stacked(traces: Sequence[Mapping[str, Any]]) -> list[float]:
-    sums: dict[Any, float] = {}
-    for trace in traces:
-        for x, y in zip(trace["x"], trace["y"], strict=True):
-            sums[x] = sums.get(x, 0.0) + y
-    return list(sums.values())
-
-
 def _legend(named: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     x = 4.0
     for trace in named:
@@ -155,10 +153,9 @@ def _bars(
     for place, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True)):
         below = lower.get(x, 0.0)
         lower[x] = below + y
-        (left, high), (right, low) = (
-            at(across.place(x) - BAR_SHARE * across.step / 2, up.place(below + y)),
-            at(across.place(x) + BAR_SHARE * across.step / 2, up.place(below)),
-        )
+        half = BAR_SHARE * across.step / 2
+        left, high = at(across.place(x) - half, up.place(below + y))
+        right, low = at(across.place(x) + half, up.place(below))
         yield (
             f'<rect x="{left:.1f}" y="{high:.1f}" width="{right - left:.1f}" '
             f'height="{low - high:.1f}" style="fill:{_colour(trace)}">'

@@ -77,17 +77,13 @@ def list_misses(report: Report, miss: Miss | None) -> list[Sentence]:
         return []
     missed = [row for row in report.topologies if row.attained and row.attained.result == "missed"]
     missed.sort(key=lambda row: -((row.attained and row.attained.burn_rate) or 0))
-    return [
-        Sentence(
-            "Missed target.",
-            f"{name}: {percent(row.attained.share)}, target {row.target}.",
-            "slo",
-            name,
-        )
-        for row in missed[:MOST_MISSED]
-        if row.attained and row.attained.share is not None
-        for name in [report.names[row.topology]]
-    ]
+    found = []
+    for row in missed[:MOST_MISSED]:
+        if row.attained and row.attained.share is not None:
+            name, share = report.names[row.topology], percent(row.attained.share)
+            text = f"{name}: {share}, target {row.target}."
+            found.append(Sentence("Missed target.", text, "slo", name))
+    return found
 
 
 def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:

@@ -25,11 +25,8 @@ class Attainment:
         if not self.measured:
             return None
         # The share that may be late is a difference of floats.
-        return (
-            "met"
-            if self.measured - self.within <= self.allowed * self.measured + 1e-6
-            else "missed"
-        )
+        most = self.allowed * self.measured + 1e-6
+        return "met" if self.measured - self.within <= most else "missed"
 
     @property
     def burn_rate(self) -> float | None:
@@ -49,9 +46,8 @@ class Attainment:
         used = self.burn_rate
         if used is None:
             return ""
-        return (
-            f"{100 * (1 - used):.0f} % left" if used <= 1 else f"used up ({100 * used:.0f} % used)"
-        )
+        left = f"{100 * (1 - used):.0f} % left"
+        return left if used <= 1 else f"used up ({100 * used:.0f} % used)"
 
 
 def attainment(late: buckets.Counts, percent: float, within_ms: float) -> Attainment:
