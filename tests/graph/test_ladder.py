@@ -8,8 +8,7 @@ import pytest
 
 from tests.graph.pictures import LADDER, bound, ladder_of, level_set, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.graph.ladder import Ladder, Rung
-from topology.graph.ladder_build import build_ladder
+from topology.graph.ladder import Ladder, Rung, build_ladder
 from topology.snapshot import QueueNumbers, Snapshot
 
 WANTED = level_set()

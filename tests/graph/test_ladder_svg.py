@@ -10,8 +10,7 @@ import pytest
 from tests.graph.pictures import HOSTILE, LADDER, LONG, bound, ladder_of, level_set, seen
 from tests.graph.test_svg import SVG, Reader
 from topology.definitions import Definitions
-from topology.graph.ladder import Ladder, Levels
-from topology.graph.ladder_build import build_ladder
+from topology.graph.ladder import Ladder, Levels, build_ladder
 from topology.graph.live_values import snapshot_cells, snapshot_marks
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.views.diagram import draw_ladder

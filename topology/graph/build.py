@@ -97,8 +97,6 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """What is drawn."""
-
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 

@@ -86,16 +86,10 @@ def _death(queue: Queue) -> list[Edge]:
     key = queue.dead_letter_routing_key
     when = _when(queue)
     has_ttl = queue.message_ttl_ms is not None
-    return [
-        Edge(
-            source=f"queue/{queue.name}",
-            target=f"exchange/{exchange}",
-            kind="dead-letter",
-            what=f"dead-letters {when}" if has_ttl else f"dead-letters when {when}",
-            keys=() if key is None else (key,),
-            label=when if key is None else f"{when}, as {key or EMPTY_KEY}",
-        )
-    ]
+    what = f"dead-letters {when}" if has_ttl else f"dead-letters when {when}"
+    ends = f"queue/{queue.name}", f"exchange/{exchange}"
+    label = when if key is None else f"{when}, as {key or EMPTY_KEY}"
+    return [Edge(*ends, "dead-letter", what, () if key is None else (key,), label)]
 
 
 def _when(queue: Queue) -> str:
@@ -108,14 +102,9 @@ def _when(queue: Queue) -> str:
 
 
 def _alternates(definitions: Definitions) -> list[Edge]:
-    return [
-        Edge(
-            source=f"exchange/{exchange.name}",
-            target=f"exchange/{alternate}",
-            kind="alternate",
-            what="alternate exchange",
-            label="unroutable",
-        )
-        for exchange in definitions.exchanges
-        if (alternate := exchange.arguments.text("alternate-exchange")) is not None
-    ]
+    found = []
+    for exchange in definitions.exchanges:
+        if (alternate := exchange.arguments.text("alternate-exchange")) is not None:
+            ends = f"exchange/{exchange.name}", f"exchange/{alternate}"
+            found.append(Edge(*ends, "alternate", "alternate exchange", label="unroutable"))
+    return found

@@ -131,8 +131,6 @@ def snapshot_marks(snapshot: Snapshot) -> dict[str, str]:
     """The state of every queue, by keys such as "queue/orders"."""
     levels, numbers = level_names(snapshot.definitions), snapshot.numbers
     return {
-        f"queue/{queue.name}": queue_mark(
-            queue, numbers.get(queue.name), is_level=queue.name in levels
-        )
-        for queue in snapshot.definitions.queues
+        f"queue/{one.name}": queue_mark(one, numbers.get(one.name), is_level=one.name in levels)
+        for one in snapshot.definitions.queues
     }

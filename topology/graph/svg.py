@@ -17,17 +17,7 @@ from topology.graph.geometry import (
     label_width,
 )
 from topology.graph.live_values import MARK_WORDS, queue_cells, rate_text
-from topology.graph.svg_elements import (
-    attribute,
-    bar,
-    content,
-    live,
-    marker,
-    n,
-    p,
-    signs,
-    text,
-)
+from topology.graph.svg_elements import attribute, bar, content, live, marker, n, p, signs, text
 
 ARROWS = ("binding", "dead-letter", "alternate", "forwarder")
 # From the middle of the sign: a clock, and an arrow that comes round again.

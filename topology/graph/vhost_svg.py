@@ -9,13 +9,7 @@ from topology.graph.build import Graph, Node
 from topology.graph.dot import arrange
 from topology.graph.geometry import LINE_HEIGHT, PADDING, Box, Layout, arrange_rows
 from topology.graph.svg import draw_around
-from topology.graph.svg_elements import (
-    attribute,
-    content,
-    n,
-    signs,
-    text,
-)
+from topology.graph.svg_elements import attribute, content, n, signs, text
 from topology.graph.vhost_cards import Card, Overview
 from topology.snapshot import QueueNumbers
 

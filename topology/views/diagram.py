@@ -16,8 +16,7 @@ from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.dot import arrange
 from topology.graph.edges import forwarder_edges
 from topology.graph.geometry import Direction, Layout
-from topology.graph.ladder import Ladder, Levels, fold
-from topology.graph.ladder_build import build_ladder
+from topology.graph.ladder import Ladder, Levels, build_ladder, fold
 from topology.graph.ladder_places import place_ladder
 from topology.graph.route import broken_places, route_steps, shorten
 from topology.graph.svg import draw as draw_svg
