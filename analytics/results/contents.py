@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from analytics.charts import lateness, retries
+from analytics import buckets
+from analytics.charts import figures as charts
 from analytics.models import Slo
-from analytics.results.headline import key_figures
+from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.period import zone_name
 from analytics.results.read import Report, Selection, merged
-from analytics.results.section import Section, percent
+from analytics.results.section import DEFINITIONS, Section, percent, ratio
 from analytics.results.sections import sections
 from analytics.results.slo import attainment
 from analytics.results.summary import summarize
+from topology.content.text import count_text
 from topology.delays import format_ms
 
 # Drawn side by side, and tables without a chart.
@@ -38,10 +40,8 @@ def contents(
         for key, one in shown.items()
     }
     miss = explain_miss(found)
-    within_ms, is_as_long = (
-        found.slo and found.slo.within_ms,
-        len(found.days) == len(found.previous),
-    )
+    within_ms = found.slo.within_ms if found.slo else None
+    is_as_long = len(found.days) == len(found.previous)
     before = merged(found.previous.values())
     key_row = key_figures(found.total, before, within_ms=within_ms, compares_counts=is_as_long)
     return {
@@ -135,20 +135,94 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     # A single day is a point: its table says more.
     if days > 1:
         by_day = _percentiles(rows["lateness"])
-        drawn["lateness"] = lateness.over_time(by_day, target)
+        drawn["lateness"] = charts.over_time(by_day, target)
     if rows.get("delays"):
-        drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
+        drawn["delays"] = charts.by_delay(_percentiles(rows["delays"]))
     if rows.get("survival"):
-        drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])
+        drawn["survival"] = charts.survival([(row[0], row[-1]) for row in rows["survival"]])
     if rows.get("dead_letters"):
         arrived = [(day, reason, number) for day, reason, number, *_ in rows["dead_letters"]]
         known = {row[0] for row in rows["ledger"][:-1]} | {day for day, _, _ in arrived}
-        drawn["dead_letters"] = retries.dead_letters(arrived, sorted(known))
+        drawn["dead_letters"] = charts.dead_letters(arrived, sorted(known))
     return drawn
 
 
-def _percentiles(rows: Any) -> list[lateness.Percentiles]:
+def _percentiles(rows: Any) -> list[charts.Percentiles]:
     return [
-        lateness.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
+        charts.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
         for label, _, p50, _, p95, p99, *_ in rows
     ]
+
+
+ON_TIME_WITHIN_MS = 1000.0
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """`section` has the numbers; `change` is "" where there is nothing to compare with."""
+
+    label: str
+    value: str
+    change: str
+    section: str
+    is_worse: bool = False
+    definition: str = ""
+
+
+def key_figures(
+    now: Figures, before: Figures, *, within_ms: float | None = None, compares_counts: bool = True
+) -> list[KeyFigure]:
+    """On time, p99, first-time failures, recovered, dead letters, unexplained.
+
+    Shares can be compared whatever the number of days is, counts only with those of as many days.
+    """
+    limit = within_ms or ON_TIME_WITHIN_MS
+
+    def measure(of: Figures) -> tuple[float | None, ...]:
+        done = of.outcome(RECOVERED)
+        return (
+            ratio(buckets.within(of.late, limit), of.measured),
+            buckets.percentile(of.late, 0.99),
+            ratio(of.retried, of.messages),
+            ratio(done, done + of.outcome(EXHAUSTED)),
+            of.by("dead_letters")["parked"],
+            of.fate(UNEXPLAINED),
+        )
+
+    entered = count_text(now.fate(ENTERED))
+    rows = (
+        ("on_time", f"within {format_ms(limit)} of due", "lateness", _share),
+        ("lateness", "lateness p99", "lateness", _lateness),
+        ("failures", "first-time failures", "recovery", _share),
+        ("recovered", "recovered by retry", "survival", _share),
+        ("dead_letters", "parked dead letters", "dead_letters", _count),
+        ("unexplained", f"unexplained of {entered} scheduled", "ledger", _count),
+    )
+    found = []
+    measured = zip(measure(now), measure(before), rows, strict=True)
+    for value, earlier, (key, label, section, write) in measured:
+        text, change, is_more = "–", "", 0
+        if value is not None:
+            text, change, is_more = write(value, value if earlier is None else earlier)
+        if earlier is None or (write is _count and not compares_counts):
+            change, is_more = "", 0
+        is_worse = is_more == (-1 if key in ("on_time", "recovered") else 1)
+        found.append(KeyFigure(label, text, change, section, is_worse, DEFINITIONS[key]))
+    return found
+
+
+def _share(now: float, before: float) -> tuple[str, str, int]:
+    """The figure, its change, and whether it is more (1) or less (-1) by so much that it counts."""
+    points = 100 * (now - before)
+    return percent(now), f"{points:+.1f} points", (points >= 0.05) - (points <= -0.05)
+
+
+def _lateness(now: float, before: float) -> tuple[str, str, int]:
+    change = f"{'+' if now >= before else '-'}{format_ms(abs(now - before))}"
+    # Less than the width of a bucket is no change.
+    return format_ms(now), change, int(now > 1.28 * before and now - before >= 1)
+
+
+def _count(now: float, before: float) -> tuple[str, str, int]:
+    change = f"{'+' if now >= before else '-'}{count_text(abs(int(now - before)))}"
+    return count_text(int(now)), change, int(now > before)

@@ -95,7 +95,6 @@ def forget_day(day: date) -> int:
 
 
 def has_day(day: date) -> bool:
-    """Whether there are figures of this day."""
     return any(model._default_manager.filter(day=day).exists() for model in MODELS)
 
 

@@ -15,8 +15,7 @@ from analytics.models import Slo
 from analytics.results.figures import Figures
 from analytics.results.period import HOUR, local_hours, zone_name
 from analytics.results.read import Days, Report
-from analytics.results.search import bucket_of
-from analytics.results.section import percent
+from analytics.results.section import bucket_of, percent
 from analytics.results.slo import Attainment, attainment
 from analytics.results.summary import Sentence
 from topology.content.text import count_text
@@ -51,8 +50,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Miss:
-    """Why a target was missed, and the parts that were looked at."""
-
     sentence: str
     parts: Sequence[Part]
 

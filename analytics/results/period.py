@@ -84,7 +84,6 @@ HOUR = timedelta(hours=1)
 
 
 def zone_name() -> str:
-    """The time zone of hours on pages and in files."""
     name: str = settings.NIGHTLY_TIME_ZONE
     return name
 

@@ -98,12 +98,10 @@ class Report:
 
     @property
     def topology_name(self) -> str:
-        """The selected topology."""
         return self.names[self.selection.topology]
 
     @property
     def ledger(self) -> list[tuple[str, int]]:
-        """What was scheduled, and each fate that there can be."""
         fates = [(fate.capitalize(), self.total.fate(fate)) for fate in FATES]
         return [("Scheduled", self.total.fate(ENTERED)), *fates]
 
@@ -158,7 +156,10 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         pattern="" if selection.topology else selection.pattern,
         destination=selection.destination,
     )
-    by_day = _by_day(rows)
+    summed: defaultdict[date, Figures] = defaultdict(Figures)
+    for day, stored in rows.values_list("day", "figures"):
+        summed[day].add_stored(stored)
+    by_day = dict(sorted(summed.items()))
     current = {day: figures for day, figures in by_day.items() if day >= period.first}
     previous = {day: by_day[day] for day in by_day if before.first <= day < period.first}
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
@@ -223,13 +224,6 @@ def _of(slugs: Sequence[str], first: date, last: date) -> QuerySet[DayFigures]:
     return DayFigures.objects.filter(broker__in=slugs, day__range=(first, last)).order_by()
 
 
-def _by_day(rows: QuerySet[DayFigures]) -> dict[date, Figures]:
-    found: defaultdict[date, Figures] = defaultdict(Figures)
-    for day, stored in rows.values_list("day", "figures"):
-        found[day].add_stored(stored)
-    return dict(sorted(found.items()))
-
-
 def _topologies(
     slugs: Sequence[str], period: Period, selection: Selection, targets: Mapping[str, Slo]
 ) -> tuple[list[TopologyRow], Mapping[str, Days]]:
@@ -254,11 +248,8 @@ def _topologies(
     }
     by_topology: dict[str, dict[date, Figures]] = {name: {} for name in sorted(suspected)}
     listed = found[:MOST_TOPOLOGIES]
-    limits = {
-        row.topology: bucket_of(targets[row.topology].within_ms)
-        for row in listed
-        if row.topology in targets
-    }
+    with_target = targets.keys() & {row.topology for row in listed}
+    limits = {name: bucket_of(targets[name].within_ms) for name in with_target}
     measured, within = Counter[str](), Counter[str]()
     stored_days = rows.filter(topology__in=suspected | limits.keys()).order_by("day")
     for name, day, stored in stored_days.values_list("topology", "day", "figures"):

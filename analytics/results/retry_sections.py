@@ -18,8 +18,7 @@ from analytics.results.figures import (
     kaplan_meier,
 )
 from analytics.results.read import Report
-from analytics.results.search import bucket_of, search_parked
-from analytics.results.section import DAY, Column, Row, Section, ratio
+from analytics.results.section import DAY, Column, Row, Section, bucket_of, ratio, search_parked
 
 MOST_CAUSES = 20
 # Values shown of each kind of group, and the attempts after which the share still failing is shown.
@@ -60,15 +59,9 @@ def make_survival(report: Report) -> Section:
         ]
         for step in report.total.survival()
     ]
-    columns = (
-        *(Column("Attempt", "count"), Column("Ended", "count"), Column("Recovered", "count")),
-        *(
-            Column("Exhausted", "count"),
-            Column("Waiting", "count"),
-            Column("Share recovered", "share"),
-        ),
-        Column("Still failing", "share"),
-    )
+    names = ("Attempt", "Ended", "Recovered", "Exhausted", "Waiting")
+    counts = (Column(name, "count") for name in names)
+    columns = (*counts, Column("Share recovered", "share"), Column("Still failing", "share"))
     title = "Messages still failing after each attempt"
     empty = "No message with an id was retried."
     found = [bucket_of("retried", row[1], attempt=row[0]) for row in rows]
@@ -84,17 +77,12 @@ def make_causes(report: Report) -> Section:
     )
     # Most failures are not parked, but retried.
     parked = report.total.counts[DEAD_LETTER_GROUPS]
-    searches = [
-        search_parked(
-            report,
-            parked["parked", reason, queue, exception],
-            (report.period.first, report.period.last),
-            died=str(queue),
-            reason=str(reason),
-            exception=str(exception),
-        )
-        for (queue, reason, exception, _), _ in most
-    ]
+    days = report.period.first, report.period.last
+    searches = []
+    for (queue, reason, exception, _), _ in most:
+        named = {"died": str(queue), "reason": str(reason), "exception": str(exception)}
+        number = parked["parked", reason, queue, exception]
+        searches.append(search_parked(report, number, days, **named))
     title, empty = "Causes of failures", "No failure was recorded."
     return Section("causes", title, columns, rows, empty, searches)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlencode
@@ -12,6 +14,7 @@ from urllib.parse import urlencode
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 
+from analytics.results.read import Report
 from topology.content.text import count_text, isolate_names
 from topology.delays import format_ms
 
@@ -36,17 +39,14 @@ class Column:
 
     def text(self, value: Value) -> str:
         """The value as a person reads it."""
-        if value is None:
-            return "–"
+        if value is None or self.kind == "text":
+            return "–" if value is None else str(value)
         if self.kind == "count":
             return count_text(int(value))
+        number = float(value)
         if self.kind == "number":
-            return f"{float(value):.2f}"
-        if self.kind == "ms":
-            return format_ms(float(value))
-        if self.kind == "share":
-            return percent(float(value))
-        return str(value)
+            return f"{number:.2f}"
+        return format_ms(number) if self.kind == "ms" else percent(number)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ class Section:
 
     @property
     def is_long(self) -> bool:
-        """Whether the page folds the table away."""
         return len(self.rows) > MOST_OPEN_ROWS
 
     @property
@@ -116,7 +115,6 @@ class Section:
             yield [(label, *cell) for label, cell in zip(labels, row, strict=True)]
 
     def csv_rows(self) -> Iterator[list[Value]]:
-        """The head and the raw values."""
         yield [f"{c.label} ms" if c.kind == "ms" else c.label for c in self.columns]
         yield from map(list, self.rows)
 
@@ -138,3 +136,30 @@ def percent(share: float) -> str:
 
 def ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+# What a search takes for itself within quotes.
+_QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
+
+
+def search_of(first: date, last: date, **values: str) -> str:
+    """What finds the messages parked on these days, by the fields that have a value."""
+    quoted = (f'{name}:"{_QUOTED.sub(_ESCAPED, value)}"' for name, value in values.items() if value)
+    days = f"parked:>={first} parked:<{last + timedelta(days=1)}"
+    return " ".join((*quoted, days, "state:any"))
+
+
+def search_parked(report: Report, number: int, days: tuple[date, date], **values: str) -> str:
+    """`search_of`; "" where the `number` of parked messages is zero, or generated events are
+    counted: of these no message is parked.
+    """
+    first, last = days
+    is_generated = any(first <= day <= last for day in report.generated_days)
+    return "" if is_generated or not number else search_of(first, last, **values)
+
+
+def bucket_of(kind: str, number: object, **values: str | int | float | None) -> str:
+    """What finds the recorded messages of a row (`results.messages.read_bucket`); "" of a row whose
+    `number` of them is zero.
+    """
+    return urlencode({"kind": kind, **values}) if number else ""

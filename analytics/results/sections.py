@@ -9,8 +9,16 @@ from analytics import buckets
 from analytics.results import retry_sections as retries
 from analytics.results.figures import DEAD_LETTER_GROUPS, ENTERED, FATES
 from analytics.results.read import Report
-from analytics.results.search import bucket_of, search_parked
-from analytics.results.section import DAY, TOTAL, Column, Row, Section, ratio
+from analytics.results.section import (
+    DAY,
+    TOTAL,
+    Column,
+    Row,
+    Section,
+    bucket_of,
+    ratio,
+    search_parked,
+)
 from analytics.results.slo import attainment
 
 
@@ -20,10 +28,7 @@ def sections(report: Report) -> dict[str, Section]:
     return {section.key: section for section in made}
 
 
-PERCENTILES = (
-    *(Column("p50", "ms"), Column("p90", "ms")),
-    *(Column("p95", "ms"), Column("p99", "ms")),
-)
+PERCENTILES = tuple(Column(name, "ms") for name in ("p50", "p90", "p95", "p99"))
 LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
 
 
@@ -113,31 +118,23 @@ def make_by_origin(report: Report) -> Section:
         for reason, origin, exception in origins
     ]
     columns = (Column("Died in"), Column("Reason"), Column("Exception"), *HANDLED_COLUMNS)
-    searches = [
-        search_parked(
-            report,
-            counts["parked", reason, origin, exception],
-            (report.period.first, report.period.last),
-            died=origin,
-            reason=reason,
-            exception=exception,
-        )
-        for reason, origin, exception in origins
-    ]
+    days = report.period.first, report.period.last
+    searches = []
+    for reason, origin, exception in origins:
+        named = {"died": origin, "reason": reason, "exception": exception}
+        number = counts["parked", reason, origin, exception]
+        searches.append(search_parked(report, number, days, **named))
     title = "Dead letters by origin"
     return Section("handled", title, columns, rows, "No dead letter arrived.", searches)
 
 
 def make_ledger(report: Report) -> Section:
+    of_days = [(day.isoformat(), figures) for day, figures in report.days.items()]
     rows: list[Row] = [
-        [day.isoformat(), figures.fate(ENTERED), *(figures.fate(fate) for fate in FATES)]
-        for day, figures in report.days.items()
+        [label, figures.fate(ENTERED), *map(figures.fate, FATES)]
+        for label, figures in [*of_days, (TOTAL, report.total)]
         if figures.fate(ENTERED)
     ]
-    if rows:
-        rows.append(
-            [TOTAL, report.total.fate(ENTERED), *(report.total.fate(fate) for fate in FATES)]
-        )
     fates = (Column(fate.capitalize(), "count") for fate in FATES)
     columns = (Column(DAY), Column("Scheduled", "count"), *fates)
     return Section("ledger", "Loss ledger", columns, rows, "No message was scheduled.")
@@ -146,20 +143,16 @@ def make_ledger(report: Report) -> Section:
 def make_topologies(report: Report) -> Section:
     # Nobody counts these for one destination.
     are_known = report.selection.has_retries
-    rows: list[Row] = [
-        [
-            *(report.names[row.topology], row.measured, row.worst_p99_ms),
-            *(row.target, row.attained.share if row.attained else None),
-            row.attained.result if row.attained else None,
-            *(
-                (row.messages, ratio(row.retried, row.messages), row.exhausted)
-                if are_known
-                else (None, None, None)
-            ),
-            row.unexplained,
-        ]
-        for row in report.topologies
-    ]
+    rows: list[Row] = []
+    for row in report.topologies:
+        attained = (row.attained.share, row.attained.result) if row.attained else (None, None)
+        retries_ = (row.messages, ratio(row.retried, row.messages), row.exhausted)
+        rows.append(
+            [
+                *(report.names[row.topology], row.measured, row.worst_p99_ms, row.target),
+                *(*attained, *(retries_ if are_known else (None, None, None)), row.unexplained),
+            ]
+        )
     columns = (
         *(Column("Topology"), Column("Measured", "count"), Column("Highest daily p99", "ms")),
         *(Column("Target"), Column("Attainment", "share"), Column("Result")),

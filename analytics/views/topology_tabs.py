@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from analytics import topology_history as history
-from analytics.charts import topology_history as charts
+from analytics.charts import figures as charts
 from analytics.models import Firehose
 from analytics.observation import untapped
 from analytics.retention.index_rows import MINUTES

@@ -73,7 +73,6 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
 
 
 def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
-    """A message that shows whether the address works."""
     return AlertMessage.objects.create(
         receiver=receiver,
         title="Delayboard: test alert",

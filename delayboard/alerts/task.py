@@ -1,21 +1,45 @@
-"""The background task of alerts: one worker at a time, by the lease of one row."""
+"""The background task of alerts: one worker at a time, by the lease of one row.
+
+What waits is claimed in a row before it is sent, so that a kill repeats a message at most once.
+"""
 
 from __future__ import annotations
 
+import logging
+import smtplib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
+import apprise
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
+from django.db.models import Q
 
-from delayboard.alerts.messages import note_problems, write_message
-from delayboard.alerts.send import send_due
-from delayboard.models.alert import AlertMessage, AlertReceiver
+from analytics.results.nightly_report.delivery import NO_MAIL
+from delayboard.alerts.address import ASSET, hide_address, make_url
+from delayboard.alerts.messages import ALL_CLEAR, note_problems, write_message
+from delayboard.models.alert import AlertChannel, AlertMessage, AlertReceiver, AlertState
 from delayboard.models.background_task import Beat
 from delayboard.now.board import overview
 from topology import work
+from topology.broker.errors import BrokerError
 from topology.models import Broker, Work
 from topology.work import Lease
 
+TIMEOUT_SECONDS = 10
+# The pause before each next attempt; after the last one a user must request the next.
+PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240))
+# A worker that sends for longer was killed; the result of its attempt is not known.
+CLAIM = timedelta(minutes=2)
+REPEATED = "Delayboard may have sent this message before: an attempt ended without an answer."
+# Broker text must not make links or mentions in a chat.
+HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")", "`": "'"})
+NO_ANSWER = "The service did not answer within {} s."
+LEVELS = ("WARNING", "ERROR", "CRITICAL")
+CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
+logger = logging.getLogger(__name__)
 KIND = "alerts"
 CHECK_EVERY = timedelta(seconds=10)
 # Without a receiver only the beginning of each problem is written down.
@@ -69,3 +93,123 @@ def _own_row() -> Work:
     if not rows.exists():
         work.create(KIND, 0, broker=None, user=None)
     return rows[0]
+
+
+class NotSent(Exception):
+    """The message was not accepted; the text is a sentence without secrets."""
+
+
+class NotAnswered(NotSent):
+    """Delayboard stopped waiting. The service may still deliver the message."""
+
+
+def send_due(now: datetime, alive: Callable[[], bool]) -> None:
+    """Send what is due once. `alive` is False when another worker took over."""
+    give_up_killed(now)
+    due = Q(next_at=None) | Q(next_at__lte=now)
+    waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING)
+    for message in waiting.select_related("receiver").order_by("created_at", "pk"):
+        if not alive():
+            return
+        if message.receiver.is_quiet(now) and not message.is_test:
+            continue
+        send(message, datetime.now(now.tzinfo))
+
+
+def give_up_killed(now: datetime) -> None:
+    """What was being sent by a killed worker is sent again once, then reported as failed."""
+    killed = AlertMessage.objects.filter(state=AlertState.SENDING, next_at__lte=now)
+    killed.filter(may_be_repeat=True).update(
+        state=AlertState.FAILED,
+        ended_at=now,
+        next_at=None,
+        error="The worker was killed while it repeated this message. It may have arrived.",
+    )
+    killed.filter(may_be_repeat=False).update(state=AlertState.WAITING, may_be_repeat=True)
+
+
+def send(message: AlertMessage, now: datetime) -> bool:
+    """Try once and store the result; False where it failed or another worker has it."""
+    claimed = AlertMessage.objects.filter(
+        pk=message.pk, state=AlertState.WAITING, attempts=message.attempts
+    )
+    attempts = message.attempts + 1
+    if not claimed.update(state=AlertState.SENDING, attempts=attempts, next_at=now + CLAIM):
+        return False
+    row = AlertMessage.objects.filter(pk=message.pk, state=AlertState.SENDING, attempts=attempts)
+    try:
+        notify(message)
+    except (NotSent, BrokerError, ValueError) as error:
+        is_last = attempts > len(PAUSES)
+        row.update(
+            state=AlertState.FAILED if is_last else AlertState.WAITING,
+            next_at=None if is_last else now + PAUSES[attempts - 1],
+            ended_at=now if is_last else None,
+            error=str(error)[:1000],
+            may_be_repeat=message.may_be_repeat or isinstance(error, NotAnswered),
+        )
+        logger.error("The alert for %s was not sent: %s", message.receiver.name, error)
+        return False
+    row.update(state=AlertState.SENT, ended_at=now, next_at=None, error="")
+    return True
+
+
+def notify(message: AlertMessage) -> None:
+    """Hand the message to the service. Raises NotSent, and DecryptionError or ValueError."""
+    receiver = message.receiver
+    address = receiver.address
+    title, body = message.title, message.body
+    if message.may_be_repeat:
+        body = f"{REPEATED}\n\n{body}"
+    if receiver.channel in CHATS:
+        title, body = title.translate(HARMLESS), body.translate(HARMLESS)
+    if receiver.channel == AlertChannel.EMAIL:
+        _mail(address, title, body)
+        return
+    incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
+    url = make_url(receiver.channel, address, incident)
+    if said := _post(url, title, body, _type_of(message)):
+        raise NotSent(hide_address(said, receiver.channel, address))
+
+
+def _type_of(message: AlertMessage) -> apprise.NotifyType:
+    if message.title == ALL_CLEAR:
+        return apprise.NotifyType.SUCCESS
+    return apprise.NotifyType.INFO if message.is_test else apprise.NotifyType.FAILURE
+
+
+def _mail(address: str, title: str, body: str) -> None:
+    """Raises NotSent. Only a server that took the message answers."""
+    if not settings.EMAIL_HOST:
+        raise NotSent(NO_MAIL)
+    connection = get_connection(timeout=TIMEOUT_SECONDS)
+    try:
+        EmailMessage(title, body, to=[address], connection=connection).send()
+    except smtplib.SMTPResponseException as error:
+        raise NotSent(f"The mail server answered with {error.smtp_code}.") from error
+    except smtplib.SMTPServerDisconnected as error:
+        raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS)) from error
+    except (smtplib.SMTPException, OSError) as error:
+        raise NotSent(f"The mail server did not accept the message: {error}.") from error
+
+
+def _post(url: str, title: str, body: str, kind: apprise.NotifyType) -> str:
+    """Send it by Apprise; "" or why the service did not accept it. Raises NotSent."""
+    service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
+    if service is None:
+        raise NotSent("The address is not valid. Delete this receiver and add it again.")
+    door = apprise.Apprise(asset=ASSET)
+    door.add(service)
+    result = door.notify(
+        body=body,
+        title=title,
+        notify_type=kind,
+        body_format=apprise.NotifyFormat.TEXT,
+        timeout=TIMEOUT_SECONDS,
+    )
+    if result.status == apprise.AppriseResultStatus.TIMEOUT:
+        raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS))
+    if result:
+        return ""
+    said = " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
+    return " ".join(said.split()) or "The service did not accept the message."

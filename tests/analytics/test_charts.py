@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from analytics.charts import lateness, retries, svg
-from analytics.charts.figure import DAY_MS, days_axis
+from analytics.charts import figures as charts
+from analytics.charts import svg
+from analytics.charts.figures import DAY_MS, days_axis
 
 DAYS = [
-    lateness.Percentiles("2026-11-20", 0.0, 2.0, 3.0, ("0 ms", "2.0 ms", "3.0 ms")),
-    lateness.Percentiles("2026-11-21", 1.0, 20.0, 900.0, ("1.0 ms", "20 ms", "900 ms")),
+    charts.Percentiles("2026-11-20", 0.0, 2.0, 3.0, ("0 ms", "2.0 ms", "3.0 ms")),
+    charts.Percentiles("2026-11-21", 1.0, 20.0, 900.0, ("1.0 ms", "20 ms", "900 ms")),
 ]
 PARKED = [("2026-11-20", "rejected", 3), ("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.over_time(DAYS, ("SLO 1 s", 1000.0)),
-    lateness.by_delay(DAYS),
-    retries.survival([(1, 0.4), (2, 0.1)]),
-    retries.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
+    charts.over_time(DAYS, ("SLO 1 s", 1000.0)),
+    charts.by_delay(DAYS),
+    charts.survival([(1, 0.4), (2, 0.1)]),
+    charts.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
 ]
 
 
@@ -52,12 +53,12 @@ def test_dead_letters_are_stacked_by_reason_over_all_days() -> None:
 
 
 def test_the_axis_of_a_few_days_names_each_day_once() -> None:
-    one = lateness.over_time(DAYS[:1], None)
+    one = charts.over_time(DAYS[:1], None)
     assert one["layout"]["xaxis"]["dtick"] == DAY_MS
     assert "dtick" not in days_axis(28)
 
 
 def test_a_count_has_no_tick_between_whole_numbers() -> None:
-    drawn = svg.draw(retries.dead_letters([("2026-11-20", "rejected", 1)], ["2026-11-20"]), "x")
+    drawn = svg.draw(charts.dead_letters([("2026-11-20", "rejected", 1)], ["2026-11-20"]), "x")
     assert ">0.5</text>" not in drawn
     assert ">1</text>" in drawn

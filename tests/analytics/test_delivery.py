@@ -10,7 +10,7 @@ import time_machine
 from django.test import Client
 
 from analytics.models import Delivery, NightlyReport, Run, Subscriber
-from analytics.results.nightly_report import delivery, store
+from analytics.results.nightly_report import delivery
 from tests.analytics import result_rows
 from tests.builders import make_user
 from tests.receivers import Mailbox, smtp_server, webhook
@@ -29,7 +29,7 @@ def mailbox(settings: Any) -> Iterator[Mailbox]:
 
 @pytest.fixture
 def computed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(store, "print_pdf", lambda html, alive: b"%PDF-1.4 a report")
+    monkeypatch.setattr(delivery, "print_pdf", lambda html, alive: b"%PDF-1.4 a report")
     result_rows.days([DAY], [{"broker": "main", "topology": "orders"}])
     return Run.objects.create(day=DAY, state="done", finished_at=datetime.now(UTC), lines=7)
 
@@ -69,7 +69,7 @@ def test_a_report_that_was_stored_before_the_end_of_its_day_is_sent_after_it(
     Run.objects.update(finished_at=noon)
     for at in (noon, noon + timedelta(hours=12, seconds=10)):
         with time_machine.travel(at):
-            store.store_report(DAY)
+            delivery.store_report(DAY)
         assert not Delivery.objects.exists()
     Run.objects.update(finished_at=datetime.now(UTC))
     deliver()
@@ -160,7 +160,7 @@ def test_without_a_mail_server_the_delivery_says_which_setting_is_missing(
 
 def test_an_old_day_is_stored_and_not_sent(computed: Run) -> None:
     delivery.subscribe("email", ADDRESS)
-    store.store_report(DAY - timedelta(days=30))
+    delivery.store_report(DAY - timedelta(days=30))
     assert not Delivery.objects.exists()
 
 

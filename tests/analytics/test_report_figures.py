@@ -8,8 +8,8 @@ import pytest
 
 from analytics import buckets
 from analytics.models.slo import Within
+from analytics.results.contents import key_figures
 from analytics.results.figures import Figures
-from analytics.results.headline import key_figures
 from analytics.results.period import Period, read_period
 from analytics.results.slo import attainment
 from analytics.results.summary import is_doubled, summarize

@@ -21,8 +21,7 @@ from analytics.models import DayFigures, Run, Slo
 from analytics.results import read
 from analytics.results.load import replace_day
 from analytics.results.period import Period
-from analytics.results.search import search_of
-from analytics.results.section import DEFINITIONS
+from analytics.results.section import DEFINITIONS, search_of
 from analytics.results.slo import Attainment
 from analytics.retention.index_rows import DELIVERED
 from analytics.views import reports

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analytics.charts import topology_history as charts
+from analytics.charts import figures as charts
 from analytics.models import Gap, Minute
 from analytics.scheduled.rows import projection
 from analytics.topology_history import Width, read_history, read_width

@@ -13,7 +13,7 @@ from django.db.models.signals import post_init
 from django.test import Client
 from django.utils import timezone
 
-from delayboard.alerts import send, task
+from delayboard.alerts import task
 from delayboard.alerts.messages import note_problems, write_message, write_test
 from delayboard.alerts.task import KIND, write_alerts
 from delayboard.live.subjects import find
@@ -82,7 +82,7 @@ def at(minute: float, one: AlertReceiver, *troubles: Problem) -> str:
 
 
 def deliver(minute: float = 0) -> None:
-    send.send_due(NOON + minute * MINUTE, lambda: True)
+    task.send_due(NOON + minute * MINUTE, lambda: True)
 
 
 def retry() -> None:
@@ -301,7 +301,7 @@ def test_pagerduty_gets_one_incident_that_the_all_clear_resolves(
 
 def test_a_service_that_is_not_there_is_a_sentence_until_attempts_end(db: None) -> None:
     write_test(receiver("http://127.0.0.1:1/secretpath", "webhook"), NOON)
-    for _ in range(len(send.PAUSES) + 1):
+    for _ in range(len(task.PAUSES) + 1):
         retry()
         deliver()
     ended = AlertMessage.objects.get()
@@ -321,7 +321,7 @@ def test_a_kill_in_mid_send_repeats_the_message_once_and_says_so(
 
     write_test(receiver(), NOON)
     with monkeypatch.context() as patched:
-        patched.setattr(send, "notify", die)
+        patched.setattr(task, "notify", die)
         with pytest.raises(Killed):
             deliver()
     deliver()
@@ -344,7 +344,7 @@ def test_a_mail_without_an_answer_in_time_is_repeated_and_says_so(
     write_test(receiver(), NOON)
     mailbox.may_answer.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(send, "TIMEOUT_SECONDS", 0.5)
+        patched.setattr(task, "TIMEOUT_SECONDS", 0.5)
         deliver()
     assert mailbox.has_mail.wait(10)
     mailbox.may_answer.set()

@@ -1,4 +1,4 @@
-"""Sends each new nightly report to its subscribers, and repeats what failed."""
+"""Stores the nightly report of each new day, sends it to its subscribers, repeats what failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import smtplib
 import urllib.request
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from http.client import HTTPException
 from threading import Event
 from typing import Any
@@ -18,11 +18,21 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
 from django.core.validators import URLValidator, validate_email
+from django.db import transaction
+from django.db.models import F, OuterRef, Q, Subquery
 
-from analytics.models import Channel, Delivery, NightlyReport, Subscriber
+from analytics.models import Channel, Delivery, NightlyReport, Run, Subscriber
+from analytics.models.run import RunState
 from analytics.results.contents import contents
-from analytics.results.nightly_report.document import as_json, as_text, report_of
-from analytics.results.nightly_report.store import days_to_store, store_report
+from analytics.results.nightly_report.document import as_html, as_json, as_text, report_of
+from analytics.results.nightly_report.pdf import (
+    NO_CHROMIUM,
+    NoChromium,
+    PdfError,
+    find_chromium,
+    print_pdf,
+)
+from analytics.results.period import complete_at
 from topology.broker.errors import BrokerError
 from topology.models.secrets import seal_secret
 
@@ -35,6 +45,8 @@ CLAIM = timedelta(minutes=5)
 # addresses of one host, and reveal no token.
 LONG_PATH, SHOWN_OF_PATH = 20, 4
 NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
+# Of days before there is a report only if somebody runs run_nightly for them.
+LAST_DAYS = 7
 logger = logging.getLogger(__name__)
 
 
@@ -134,7 +146,6 @@ def _send(delivery: Delivery) -> None:
 
 
 def _mail_of(delivery: Delivery) -> EmailMessage:
-    """The report as text, with its files."""
     report, found = delivery.report, report_of(delivery.report.day)
     sentences = contents(found)["sentences"]
     grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
@@ -175,3 +186,62 @@ def _post(address: str, content: dict[str, Any]) -> None:
         raise OSError(f"The webhook did not answer within {TIMEOUT_SECONDS:.0f} s.") from error
     except URLError as error:
         raise OSError(f"The webhook was not reached: {error.reason}.") from error
+
+
+def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> NightlyReport:
+    """Make the files of a day and put them in the place of earlier ones.
+
+    The first report of a whole day, and not of long ago, is noted to be sent to all subscribers.
+    `alive` is called at least once a second.
+    """
+    html = as_html(report_of(day))
+    pdf, problem = None, ""
+    try:
+        pdf = print_pdf(html, alive=alive)
+    except NoChromium as error:
+        # The page says it beside the report.
+        problem = str(error)
+    except PdfError as error:
+        problem = str(error)
+        # What fails for one day fails for the next: to log it once is enough.
+        if not NightlyReport.objects.filter(pdf_error=problem).exists():
+            logger.warning("The report of %s: %s", day, problem)
+    now = datetime.now(UTC)
+    values = {"made_at": now, "html": html, "pdf": pdf, "pdf_error": problem}
+    with transaction.atomic():
+        earlier = NightlyReport.objects.filter(day=day).values_list("made_at", flat=True).first()
+        computed = Run.objects.filter(day=day).values_list("finished_at", flat=True).first()
+        stored, _ = NightlyReport.objects.update_or_create(day=day, defaults=values)
+        is_first = earlier is None or earlier < complete_at(day)
+        is_whole = computed is None or computed >= complete_at(day)
+        if is_first and is_whole and _first_day(now) <= day < now.date():
+            # Another process may store it at the same time.
+            Delivery.objects.bulk_create(
+                (
+                    Delivery(report=stored, subscriber=one, next_at=now)
+                    for one in Subscriber.objects.all()
+                ),
+                ignore_conflicts=True,
+            )
+    return stored
+
+
+def days_to_store(now: datetime) -> list[date]:
+    """The last days that were computed since their report was stored, oldest first.
+
+    And those of which there is no PDF because Chromium was not installed then.
+    """
+    stored = NightlyReport.objects.filter(day=OuterRef("day"))
+    if find_chromium():
+        stored = stored.exclude(pdf_error=NO_CHROMIUM)
+    made_at = stored.values("made_at")
+    runs = Run.objects.filter(
+        day__range=(_first_day(now), (now - timedelta(days=1)).date()),
+        state__in=(RunState.DONE, RunState.NO_DATA),
+    ).annotate(made_at=Subquery(made_at))
+    is_new = Q(made_at=None) | Q(made_at__lt=F("finished_at"))
+    return list(runs.filter(is_new).order_by("day").values_list("day", flat=True))
+
+
+def _first_day(now: datetime) -> date:
+    return (now - timedelta(days=LAST_DAYS)).date()

@@ -1,0 +1,212 @@
+"""Charts: a bare look that the page colours, figures as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+ROW_PIXELS = 34
+FRAME_PIXELS = 110
+DAY_MS = 86_400_000
+# The colours of all charts, each with one meaning; a chart of reasons has only those of REASONS.
+ENTERED, LEFT, WAITING, LATE = (f"var(--series-{number})" for number in (1, 2, 3, 4))
+PERCENTILES = {"p50": "var(--series-6)", "p95": "var(--series-5)", "p99": LATE}
+FAILING, TARGET = "var(--warn)", "var(--error)"
+REASONS = {"rejected": 5, "delivery_limit": 2, "expired": 4, "maxlen": 3, "unknown": 6}
+OTHER_REASON = 1
+# Of fewer days Plotly would label hours too.
+FEW_DAYS = 4
+
+
+def days_axis(number: int) -> dict[str, Any]:
+    step = {"dtick": DAY_MS} if number <= FEW_DAYS else {}
+    return {"type": "date", "tickformat": "%-d %b", **step}
+
+
+def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:
+    """The figure as JSON-ready values. `rows` is the number of lines of a horizontal chart."""
+    height = max(160, FRAME_PIXELS + rows * ROW_PIXELS) if rows else 280
+    style: dict[str, Any] = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": height,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "closest",
+        "bargap": 0.15,
+    }
+    drawn = go.Figure(data=traces, layout=style | layout)
+    plain: dict[str, Any] = json.loads(drawn.to_json(validate=True))
+    # Plotly's own template is white paper with its own fonts; the page has both.
+    plain["layout"].pop("template", None)
+    return plain
+
+
+# A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
+SHORTEST_MS = 0.5
+SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
+TICKS = {
+    "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
+    "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
+}
+
+
+class Percentiles(NamedTuple):
+    """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them."""
+
+    label: str
+    p50: float
+    p95: float
+    p99: float
+    texts: tuple[str, str, str]
+
+
+def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
+    """A line for each percentile over days, and a broken one for the target: its label
+    and milliseconds.
+    """
+    traces = [
+        go.Scatter(
+            name=name,
+            x=[row.label for row in rows],
+            y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            customdata=[row.texts[place] for row in rows],
+            mode="lines+markers",
+            line={"width": 2, "color": PERCENTILES[name]},
+            marker={"symbol": symbol, "size": 6},
+            hovertemplate=f"%{{x}}<br>{name} %{{customdata}}<extra></extra>",
+        )
+        for place, (name, symbol) in enumerate(SYMBOLS.items())
+    ]
+    if target:
+        label, limit_ms = target
+        traces.append(
+            go.Scatter(
+                name=label,
+                x=[row.label for row in rows],
+                y=[limit_ms] * len(rows),
+                mode="lines",
+                line={"width": 1.5, "dash": "dash", "color": TARGET},
+                hovertemplate=label + "<extra></extra>",
+            )
+        )
+    return figure(traces, height=300, xaxis=days_axis(len(rows)), yaxis={"type": "log", **TICKS})
+
+
+def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
+    """A line per requested delay with a mark for each percentile."""
+    labels = [row.label for row in rows]
+    traces = [
+        go.Scatter(
+            name=name,
+            x=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            y=labels,
+            customdata=[row.texts[place] for row in rows],
+            mode="markers",
+            marker={"symbol": symbol, "size": 11, "color": PERCENTILES[name]},
+            hovertemplate=f"%{{y}}<br>{name} %{{customdata}}<extra></extra>",
+        )
+        for place, (name, symbol) in enumerate(SYMBOLS.items())
+    ]
+    up = {"autorange": "reversed", "type": "category"}
+    return figure(traces, rows=len(rows), xaxis={"type": "log", **TICKS}, yaxis=up)
+
+
+def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Steps down from all failing messages: (attempt, share that still fails after it)."""
+    steps = [(0, 1.0), *failing]
+    line = go.Scatter(
+        x=[attempt for attempt, _ in steps],
+        y=[share for _, share in steps],
+        mode="lines+markers",
+        line={"shape": "hv", "width": 2, "color": FAILING},
+        hovertemplate="after attempt %{x}: %{y:.1%}<extra></extra>",
+    )
+    across = {"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)}
+    up = {"tickformat": ".0%", "rangemode": "tozero", "range": [0, 1.05]}
+    return figure([line], xaxis=across, yaxis=up)
+
+
+def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> dict[str, Any]:
+    """A bar per day, stacked by reason; of each row the day, the reason and how many arrived."""
+    reasons = sorted({reason for _, reason, _ in rows})
+    counts = {(day, reason): messages for day, reason, messages in rows}
+    traces = [
+        go.Bar(
+            name=reason,
+            x=list(days),
+            y=[counts.get((day, reason), 0) for day in days],
+            marker={"color": f"var(--series-{REASONS.get(reason, OTHER_REASON)})"},
+            hovertemplate="%{x}<br>%{y} × " + reason + "<extra></extra>",
+        )
+        for reason in reasons
+    ]
+    axes = {"xaxis": days_axis(len(days)), "yaxis": {"rangemode": "tozero"}}
+    return figure(traces, barmode="stack", showlegend=True, **axes)
+
+
+# Below this number Plotly would repeat ticks.
+FEW = 6
+
+
+class Span(NamedTuple):
+    """An hour or a day; None is not observed. `waiting` is the number at its end."""
+
+    label: str
+    entered: int | None
+    left: int | None
+    late: int | None
+    waiting: int | None
+
+
+def throughput(spans: Sequence[Span]) -> dict[str, Any]:
+    labels = [one.label for one in spans]
+    entered, left = [one.entered for one in spans], [one.left for one in spans]
+    return figure(
+        [_line("in", labels, entered, ENTERED), _line("out", labels, left, LEFT)],
+        xaxis=_across(spans),
+        yaxis=_up([*entered, *left]),
+    )
+
+
+def depth(spans: Sequence[Span]) -> dict[str, Any]:
+    waiting = [one.waiting for one in spans]
+    line = _line("waiting", [one.label for one in spans], waiting, WAITING)
+    return figure([line], xaxis=_across(spans), yaxis=_up(waiting))
+
+
+def lateness(spans: Sequence[Span]) -> dict[str, Any]:
+    """A bar for each span: messages that left more than a second late."""
+    late = [one.late for one in spans]
+    bars = go.Bar(
+        x=[one.label for one in spans],
+        y=late,
+        marker={"color": LATE},
+        hovertemplate="%{x}: %{y} late<extra></extra>",
+    )
+    return figure([bars], xaxis=_across(spans), yaxis=_up(late))
+
+
+def _across(spans: Sequence[Span]) -> dict[str, Any]:
+    return {"type": "category", "dtick": max(1, len(spans) // 6), "tickangle": 0}
+
+
+def _up(numbers: Sequence[int | None]) -> dict[str, Any]:
+    """From zero, with whole numbers only."""
+    most = max((number for number in numbers if number is not None), default=0)
+    whole = {"dtick": 1, "range": [0, max(1, most) * 1.05]} if most < FEW else {}
+    return {"rangemode": "tozero", "tickformat": ",d", **whole}
+
+
+def _line(name: str, across: Sequence[str], numbers: Sequence[int | None], colour: str) -> Any:
+    return go.Scatter(
+        name=name,
+        x=list(across),
+        y=list(numbers),
+        mode="lines",
+        line={"width": 2, "color": colour},
+        hovertemplate="%{x}: %{y} " + name + "<extra></extra>",
+    )
