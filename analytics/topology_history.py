@@ -12,7 +12,7 @@ from django.db.models import F, Sum
 from django.db.models.functions import TruncDay, TruncHour
 from django.utils import timezone
 
-from analytics.charts.topology_history import Span
+from analytics.charts.figures import Span
 from analytics.models import Gap, Minute
 from analytics.scheduled.summaries import counts
 from topology.models import State, Topology

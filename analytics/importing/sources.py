@@ -43,7 +43,6 @@ class Source:
         return self.format != "parquet" and _is_gzip(self.path)
 
     def open(self) -> BinaryIO:
-        """Its bytes, unpacked."""
         if self.is_gzip:
             return cast(BinaryIO, gzip.open(self.path))
         return self.path.open("rb")

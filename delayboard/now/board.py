@@ -127,7 +127,6 @@ class Overview:
 
     @property
     def cells(self) -> dict[str, str]:
-        """All live texts by key."""
         found = {"system": self.system, "parked/other": count_text(self.other_parked)}
         for cells in [one.cells for one in self.counters] + [one.cells for one in self.lines]:
             found |= cells

@@ -31,7 +31,6 @@ class Lateness:
 
     @property
     def text(self) -> str:
-        """The p50 and the p99."""
         return f"{_at(self.counts, 0.5)} / {_at(self.counts, 0.99)}" if self.counts else UNKNOWN
 
     @property
@@ -58,13 +57,11 @@ def read_lateness(flows: Sequence[FlowLine]) -> dict[int, Lateness]:
     """By the primary key of the topology; empty where deliveries are not known."""
     rows = Slo.objects.filter(topology__in=[one.topology.pk for one in flows])
     targets = {row.topology_id: row for row in rows}
-    return {
-        one.topology.pk: Lateness(
-            one.flow.lateness if one.numbers["left"] is not None else {},
-            targets.get(one.topology.pk),
-        )
-        for one in flows
-    }
+    found = {}
+    for one in flows:
+        counts = one.flow.lateness if one.numbers["left"] is not None else {}
+        found[one.topology.pk] = Lateness(counts, targets.get(one.topology.pk))
+    return found
 
 
 def lateness_counter(found: Mapping[int, Lateness]) -> Counter:

@@ -43,11 +43,9 @@ def find_places(
     """Kind -> the first MOST places; without a text the pages and actions."""
     words = text.casefold().split()
     operated = [broker for broker in brokers if broker.pk in rights.operated]
-    actions = [
-        *_fitting(words, _actions(brokers, rights)),
-        *_fitting(words, _actions_on_objects(words, operated, rules)),
-    ]
-    kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": actions}
+    actions = (_actions(brokers, rights), _actions_on_objects(words, operated, rules))
+    fitting = [place for some in actions for place in _fitting(words, some)]
+    kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": fitting}
     if words:
         named = (Link(one.name, "topology:broker", (one.slug,)) for one in brokers)
         kinds["Brokers"] = _fitting(words, map(Place, named, (one.environment for one in brokers)))

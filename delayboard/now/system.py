@@ -79,7 +79,6 @@ def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]
 
 
 def describe_tasks(tasks: Sequence[BackgroundTask]) -> str:
-    """All tasks in one sentence."""
     if has_no_worker(tasks):
         return "The worker is not running."
     bad = sum(task.is_late or task.is_failing for task in tasks)
@@ -100,7 +99,6 @@ def make_tasks_version(lines: Sequence[TaskLine]) -> str:
 
 
 def describe_details(details: Mapping[str, Any]) -> str:
-    """What a task reports of itself, as a person reads it."""
     return ", ".join(
         _describe(_WORDS.get(name, name.replace("_", " ")), value)
         for name, value in details.items()

@@ -120,7 +120,6 @@ class FlowLine:
 
     @property
     def description(self) -> str:
-        """The drawing in words."""
         parts = [
             f"{number} {WORDS[name]}"
             for name, number in self.flow.hour._asdict().items()
@@ -134,7 +133,6 @@ class FlowLine:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Its live texts by key."""
         return {
             f"{self.key}/rates": self.rates,
             f"{self.key}/retried": self.retried,

@@ -58,7 +58,6 @@ class TopologyLine:
 
     @property
     def cells(self) -> dict[str, str]:
-        """Its live texts by key."""
         return self.flow.cells | {
             f"{self.key}/state": self.state,
             f"{self.key}/lateness": self.lateness.text,

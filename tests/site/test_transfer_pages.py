@@ -12,7 +12,7 @@ from django.urls import reverse
 from tests.builders import make_broker
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Definitions, Exchange, Queue
-from topology.exports.raw_definitions import raw_definitions
+from topology.exports.resources import raw_definitions
 from topology.models import Broker, Role, Topology
 from topology.operations.export_topology import FORMATS
 

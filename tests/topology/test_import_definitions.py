@@ -12,7 +12,7 @@ from tests.commands import run
 from tests.topology.builders import a_queue
 from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.exports.raw_definitions import raw_definitions
+from topology.exports.resources import raw_definitions
 from topology.models import AuditEntry, State, Topology
 from topology.operations.export_topology import export_topology
 from topology.operations.import_definitions import import_definitions

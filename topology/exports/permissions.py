@@ -93,7 +93,6 @@ class Permissions:
             names.update(getattr(other, name))
 
     def patterns(self) -> tuple[str, str, str]:
-        """Regular expressions for configure, write and read."""
         beside = self.beside
         read, write = _expression(self.read, beside), _expression(self.write, beside)
         return _expression(self.configure, beside), write, read

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from topology.definitions import (
     ArgumentValue,
@@ -203,3 +203,30 @@ def _lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
             yield from _lines(value, indent + "  ")
         else:
             yield f"{indent}{key}: {json.dumps(value)}"
+
+
+Raw: TypeAlias = dict[str, Any]
+
+
+def raw_object(obj: Exchange | Queue) -> Raw:
+    return {**vars(obj), "arguments": dict(obj.arguments)}
+
+
+def raw_binding(obj: Binding) -> Raw:
+    return {
+        "source": obj.source,
+        "destination": obj.destination,
+        "destination_type": "queue" if obj.destination_is_queue else "exchange",
+        "routing_key": obj.routing_key,
+        "arguments": dict(obj.arguments),
+    }
+
+
+def raw_definitions(objects: Iterable[BrokerObject]) -> dict[str, list[Raw]]:
+    """What `rabbitmqctl import_definitions --vhost` and the management page import."""
+    everything = list(objects)
+    return {
+        "exchanges": [raw_object(one) for one in everything if isinstance(one, Exchange)],
+        "queues": [raw_object(one) for one in everything if isinstance(one, Queue)],
+        "bindings": [raw_binding(one) for one in everything if isinstance(one, Binding)],
+    }

@@ -94,7 +94,6 @@ class Admin:
 
     @property
     def tool(self) -> str:
-        """What a person has to run."""
         if self._is_second:
             return "rabbitmqadmin 2"
         return "the rabbitmqadmin in Python that this broker serves at /cli/rabbitmqadmin"
@@ -123,7 +122,6 @@ class Admin:
         return self._command("declare", "queue", **values)
 
     def restore(self, binding: Binding) -> str:
-        """A binding to a queue, with its arguments."""
         given = {"routing_key": binding.routing_key, **_json(binding.arguments)}
         return self._binding("declare", binding.source, binding.destination, **given)
 

@@ -72,7 +72,6 @@ def setting_of(evidence: Evidence) -> str:
 
 
 def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
-    """What `--format json` prints."""
     return {
         "findings": [
             {

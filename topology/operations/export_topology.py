@@ -12,8 +12,7 @@ from topology.exports.permissions import (
     of_delayboard,
     of_publisher,
 )
-from topology.exports.raw_definitions import raw_definitions
-from topology.exports.resources import as_kubernetes, as_terraform
+from topology.exports.resources import as_kubernetes, as_terraform, raw_definitions
 from topology.models import State, Topology
 
 

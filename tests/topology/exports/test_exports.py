@@ -9,8 +9,7 @@ import yaml
 
 from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.exports.raw_definitions import raw_definitions
-from topology.exports.resources import NotExportable, as_kubernetes, as_terraform
+from topology.exports.resources import NotExportable, as_kubernetes, as_terraform, raw_definitions
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 

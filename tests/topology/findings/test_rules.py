@@ -17,7 +17,7 @@ from tests.topology.findings.examples.example import (
 )
 from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding
-from topology.exports.raw_definitions import Raw
+from topology.exports.resources import Raw
 from topology.findings.commands import Admin
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule

@@ -7,7 +7,7 @@ from delayboard import run_command
 from tests.commands import run
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
-from topology.exports.raw_definitions import raw_definitions
+from topology.exports.resources import raw_definitions
 from topology.provisioning.recognition import describe_chains
 
 FOUND = Definitions.of(

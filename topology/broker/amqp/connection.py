@@ -157,7 +157,6 @@ def translate_errors(address: Address) -> Iterator[None]:
 
 
 def explain_error(error: Exception, address: Address) -> BrokerError:
-    """The sentence for an error of pika."""
     where = f"{address.host}:{address.port}"
     match error:
         case pika.exceptions.ProbableAuthenticationError() | pika.exceptions.AuthenticationError():

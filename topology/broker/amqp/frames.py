@@ -174,7 +174,6 @@ class Deliveries:
         bare._transport._MAX_RECV_BYTES = READ_BYTES
 
     def feed(self, data: bytes) -> None:
-        """What came from the socket."""
         self._bare.bytes_received += len(data)
         data = self._rest + data if self._rest else data
         # What follows a frame that pika raises for is its business no more.

@@ -10,8 +10,6 @@ from topology.broker.management.schema import read_objects
 
 
 class Shovels(Management):
-    """Shovels between queues of one vhost."""
-
     def __enter__(self) -> Shovels:
         return self
 

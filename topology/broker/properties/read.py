@@ -91,10 +91,7 @@ def edit_properties(
 
 
 def strip_for_replay(
-    properties: Properties,
-    set_headers: Mapping[str, Any],
-    *,
-    drop: frozenset[str] = _USER_ID,
+    properties: Properties, set_headers: Mapping[str, Any], *, drop: frozenset[str] = _USER_ID
 ) -> Properties:
     """Without what dying added, the routing copies and a foreign user id; with our headers.
 
@@ -105,10 +102,7 @@ def strip_for_replay(
 
 
 def strip_if_readable(
-    properties: Properties,
-    set_headers: Mapping[str, Any],
-    *,
-    drop: frozenset[str] = _USER_ID,
+    properties: Properties, set_headers: Mapping[str, Any], *, drop: frozenset[str] = _USER_ID
 ) -> Properties:
     """The same, or unchanged where the bytes cannot be taken apart: such a message never died."""
     try:

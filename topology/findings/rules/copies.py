@@ -62,7 +62,6 @@ def _delays_by_key(context: Context, source: str) -> Iterator[tuple[str, list[st
 
 
 def _list_doubled_queues(walked: Walk) -> list[str]:
-    """The queues that get more than one copy."""
     ends = Counter(outcome.queue for outcome in walked.delivered)
     return [name for name, copies in ends.items() if copies > 1]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.exports.raw_definitions import (
+from topology.exports.resources import (
     Raw,
     raw_binding,
     raw_definitions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.topology.findings.examples.example import Example, Examples, queue
 from topology.definitions import TAP_PREFIX
-from topology.exports.raw_definitions import Raw
+from topology.exports.resources import Raw
 from topology.snapshot import QueueNumbers
 
 
