@@ -14,7 +14,6 @@ import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -51,14 +50,13 @@ def run(arguments: argparse.Namespace) -> None:
     steps: Sequence[str] = STEPS
     if is_concurrent or not arguments.compact:
         steps = [one for one in STEPS if one != COMPACTING]
-    step = partial(_print_step, steps)
+
+    def step(number: int) -> None:
+        command.print_step(steps, steps.index(STEPS[number]))
+
     step(0)
-    spark = session.start(
-        f"delayboard {day}",
-        scratch=out,
-        input_bytes=size,
-        archives_classes=bool(arguments.compact),
-    )
+    name, archives = f"delayboard {day}", bool(arguments.compact)
+    spark = session.start(name, scratch=out, input_bytes=size, archives_classes=archives)
     with session.stopping(spark):
         with ThreadPoolExecutor(max_workers=1) as pool:
             if arguments.compact and not is_concurrent:
@@ -80,17 +78,12 @@ def run(arguments: argparse.Namespace) -> None:
         (out / "summary.json").write_text(json.dumps(found.summary))
 
 
-def _print_step(steps: Sequence[str], number: int) -> None:
-    command.print_step(steps, steps.index(STEPS[number]))
-
-
 def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurrent: bool) -> None:
     if not arguments.compact:
         return
     began = monotonic()
-    compaction.compact_day(
-        spark, arguments.log, arguments.day, arguments.compact, now=arguments.now
-    )
+    log, day, url = arguments.log, arguments.day, arguments.compact
+    compaction.compact_day(spark, log, day, url, now=arguments.now)
     if is_concurrent:
         seconds = round(monotonic() - began, 2)
         command.print_progress(concurrent=COMPACTING, seconds=seconds)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -36,23 +35,23 @@ def run(work: Callable[[], None]) -> int:
     except NoData as nothing:
         print_progress(no_data=str(nothing))
         return NO_DATA
-    except JobError as error:
-        return _fail(str(error))
-    except (*SPARK_ERRORS, OSError) as error:
-        return _fail(describe(error))
+    except (JobError, *SPARK_ERRORS, OSError) as error:
+        why = str(error) if isinstance(error, JobError) else describe(error)
+        print_progress(error=why)
+        sys.stderr.write(f"{why}\n")
+        return FAILED
     return DONE
-
-
-def _fail(why: str) -> int:
-    print_progress(error=why)
-    sys.stderr.write(f"{why}\n")
-    return FAILED
 
 
 def describe(error: Exception) -> str:
     """The first paragraph of an error: of Spark's own with the causes. Its JVM has to run."""
     if isinstance(error, Py4JJavaError):
-        return _with_cause(error.java_exception)
+        # What a Java exception says, and its first cause, if that is not part of it.
+        first = cause = error.java_exception
+        for _ in range(MOST_CAUSES):
+            cause = cause.getCause() or cause
+        lines = [str(one.toString()).split("\n\n")[0] for one in (first, cause)]
+        return lines[0] if lines[1] in lines[0] else f"{lines[0]}. Cause: {lines[1]}"
     if isinstance(error, PySparkException) and error.getCondition() == "PATH_NOT_FOUND":
         path = (error.getMessageParameters() or {}).get("path", "")
         return (
@@ -60,15 +59,6 @@ def describe(error: Exception) -> str:
             "the folder of its day in the event log, so that the job reads the lines."
         )
     return f"{type(error).__name__}: {error}".split("\n\n")[0]
-
-
-def _with_cause(error: Any) -> str:
-    """What a Java exception says, and its first cause, if that is not part of it."""
-    cause = error
-    for _ in range(MOST_CAUSES):
-        cause = cause.getCause() or cause
-    lines = [str(one.toString()).split("\n\n")[0] for one in (error, cause)]
-    return lines[0] if lines[1] in lines[0] else f"{lines[0]}. Cause: {lines[1]}"
 
 
 def is_without_answer(error: Exception) -> bool:
@@ -84,12 +74,10 @@ def print_progress(**values: str | float) -> None:
 
 
 def print_step(steps: Sequence[str], number: int) -> None:
-    """Print that the steps before this one are done."""
     print_progress(done=number, total=len(steps), step=steps[number])
 
 
 def day_parser(module: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of --log, --day and --now."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
     parser.add_argument("--day", type=date.fromisoformat, required=True, help="a UTC day")

@@ -69,7 +69,7 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     # fewer files than cores few tasks would read a large day.
     by = ("broker", "topology", "message_id", "content_id")
     placed = lines.repartition(files, *by) if 1 < files < cores else lines.coalesce(files)
-    (placed.sortWithinPartitions(*ORDER).write.option("compression", "zstd").parquet(folder))
+    placed.sortWithinPartitions(*ORDER).write.option("compression", "zstd").parquet(folder)
     kept = before.hours if before else {}
     parquet_bytes = store.size(spark, folder)
     compacted.write(log, day, Compacted(folder, {**kept, **hours}, parquet_bytes))

@@ -8,28 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
 from pathlib import Path
-from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
 from analytics.jobs import command, messages, schema
-from analytics.jobs.checkpoints import keep
 from analytics.jobs.messages import BROADCAST_AT_MOST, Day, union
-from analytics.jobs.tables import (
-    accuracy,
-    dead_letters,
-    losses,
-    probes,
-    retries,
-    trails,
-)
+from analytics.jobs.schema import keep
+from analytics.jobs.tables import accuracy, losses, probes, retries, trails
 
 ONE_DAY = timedelta(days=1)
 FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
-
-Compute: TypeAlias = Callable[[Callable[[], DataFrame]], Future[DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -59,8 +49,9 @@ def figures(
         )
     step(3)
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
-    days = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
-    later = [one for at in days if not (one := compacted.input_of(log, at)).is_empty]
+    number = (min(until, now.date() + ONE_DAY) - day).days
+    following_days = (compacted.input_of(log, day + n * ONE_DAY) for n in range(1, number))
+    later = [one for one in following_days if not one.is_empty]
     if later:
         following = schema.events_of(schema.read_days(spark, later))
         events = events.union(keep(following.where(accuracy.IS_OF_THE_DAY_BEFORE)))
@@ -94,7 +85,12 @@ def _tables(
         if summary["without_id"]:
             copies.append(pool.submit(messages.copies_without_id, observed, summary["sources"]))
         names = compute(lambda: events.select("destination", "publisher", "version").distinct())
-        found = _of_events(events, summary, day, data_end, compute)
+        found = {}
+        if summary["dead_letters"]:
+            arrived = keep(losses.read_dead_letters(events))
+            found["dead_letters"] = compute(lambda: losses.count_dead_letters(arrived, end))
+        if summary["probes"]:
+            found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
         ended = keep(losses.ended(events)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
@@ -149,23 +145,6 @@ def _tables(
         }
 
 
-def _of_events(
-    events: DataFrame,
-    summary: dict[str, int],
-    day: Day,
-    data_end: datetime,
-    compute: Compute,
-) -> dict[str, Future[DataFrame]]:
-    found = {}
-    _, end = day
-    if summary["dead_letters"]:
-        arrived = keep(dead_letters.read(events))
-        found["dead_letters"] = compute(lambda: dead_letters.counts(arrived, end))
-    if summary["probes"]:
-        found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
-    return found
-
-
 def destinations(names: DataFrame) -> DataFrame:
     """The names of destinations by the `destination_id` of pairs."""
     destination = f.xxhash64("destination").alias("destination_id")
@@ -205,6 +184,7 @@ def _summary(events: DataFrame) -> dict[str, int]:
     is_used = schema.is_traced() | losses.is_end()
     is_unplaced = is_observed & (f.col("topology") == "") & ~is_used
     is_known = f.coalesce(f.col("source").isin(*schema.KNOWN_SOURCES), f.lit(False))
+    found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
     row = events.agg(
         f.count("*").alias("lines"),
         f.count_if(is_malformed).alias("malformed"),
@@ -213,22 +193,13 @@ def _summary(events: DataFrame) -> dict[str, int]:
         f.count_if(is_unplaced).alias("no_topology"),
         f.count_if(~is_malformed & ~is_known).alias("unknown_source"),
         f.count_if(is_observed & ~f.col("has_id")).alias("without_id"),
-        _sources(is_observed).alias("sources"),
+        # How many of the sources there are.
+        reduce(Column.__add__, found).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
         f.count_if(losses.is_end()).alias("ended"),
-        f.count_if(dead_letters.is_dead_letter()).alias("dead_letters"),
+        f.count_if(losses.is_dead_letter()).alias("dead_letters"),
         f.count_if(probes.is_probe()).alias("probes"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()
     return summary
-
-
-def _sources(is_observed: Column) -> Column:
-    """How many of the sources there are."""
-    found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
-    return reduce(Column.__add__, found)
-
-
-def _days(first: date, before: date) -> list[date]:
-    return [first + n * ONE_DAY for n in range((before - first).days)]

@@ -22,8 +22,7 @@ from pyspark.sql import functions as f
 
 from analytics.events import FIELDS
 from analytics.jobs import command, imported_line, session
-from analytics.jobs.checkpoints import keep
-from analytics.jobs.schema import as_it_is
+from analytics.jobs.schema import as_it_is, keep
 
 STEPS = ("Starting Spark", "Reading the lines", "Comparing with the log", "Writing the new ones")
 SHOWN = 20

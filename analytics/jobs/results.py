@@ -14,8 +14,8 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from analytics.jobs.checkpoints import keep
 from analytics.jobs.messages import union
+from analytics.jobs.schema import keep
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -166,7 +167,6 @@ def without_numbers(name: str) -> Column:
 
 
 def is_failure() -> Column:
-    """A recorded death."""
     return f.col("kind").isin("scheduled", "died") & (f.col("death_reason") != "")
 
 
@@ -260,3 +260,13 @@ def traced_trips(events: DataFrame) -> DataFrame:
     entries = entries.withColumns({"kind": f.lit("scheduled"), "attempt": f.lit(1)})
     columns = (*TRIP_COLUMNS, "queue")
     return entries.select(*columns).unionAll(exits.select(*columns))
+
+
+def keep(frame: DataFrame, *, eager: bool = False) -> DataFrame:
+    """The frame, computed at its first use, or at once if `eager`.
+
+    A checkpoint and not a cache: it also cuts the plan, and to analyse a plan of everything again
+    with each step cost a small day most of its time. On the disk, because rows in the heap
+    leave aggregations no room in it, and are copied by each collection of garbage.
+    """
+    return frame.localCheckpoint(eager=eager, storageLevel=StorageLevel.DISK_ONLY)

@@ -83,11 +83,7 @@ def start(
         return tuned(spark, input_bytes)
     master = os.environ.get("SPARK_MASTER") or LOCAL
     return start_at(
-        master,
-        name,
-        scratch=scratch,
-        input_bytes=input_bytes,
-        archives_classes=archives_classes,
+        master, name, scratch=scratch, input_bytes=input_bytes, archives_classes=archives_classes
     )
 
 
@@ -188,22 +184,19 @@ def start_at(
     """A session at this master, whatever the environment names."""
     # PySpark takes the variable before the builder's master.
     os.environ.pop("SPARK_REMOTE", None)
-    builder = _builder(name)
-    builder = builder.master(master)
-    for key, value in DRIVER_SETTINGS.items():
-        builder = builder.config(key, value)
+    settings = dict(DRIVER_SETTINGS)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = _local_settings(scratch, input_bytes)
+        settings |= _local_settings(scratch, input_bytes)
         if archive := class_archive.find():
             options, written = class_archive.options(archive, is_written=archives_classes)
             settings[JAVA_OPTIONS] += f" {options}"
             if written:
                 settings[CLASSES] = str(written)
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    return tuned(spark, input_bytes)
+    builder = _builder(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return tuned(builder.getOrCreate(), input_bytes)
 
 
 def is_tiny(input_bytes: int) -> bool:

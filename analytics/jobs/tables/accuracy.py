@@ -81,13 +81,11 @@ def is_trip() -> Column:
 
 
 def clock() -> Column:
-    """The clock that timed the recording."""
     is_import = f.col("source") == "import"
     return f.when(_is_of_trace(), TRACE).when(is_import, IMPORTED).otherwise(OWN)
 
 
 def is_taken() -> Column:
-    """Whether a delivery was timed when a consumer took it."""
     return _is_of_trace() | (f.col("source") == "firehose")
 
 
@@ -262,7 +260,6 @@ def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
 
 
 def delay_bucket() -> Column:
-    """The number of the bucket of the requested delay."""
     delay = f.col("requested_delay_ms")
     return sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
 

@@ -13,7 +13,6 @@ from analytics.jobs.tables import accuracy
 
 
 def is_probe() -> Column:
-    """An event of a probe."""
     return ~f.col("is_malformed") & f.coalesce(f.col("source") == PROBE, f.lit(False))
 
 

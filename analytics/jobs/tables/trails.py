@@ -128,9 +128,7 @@ def by_trail(messages: DataFrame) -> DataFrame:
     took_ms = f.when(f.col("outcome") == "recovered", (f.col("left_us") - f.col("began_us")) / 1000)
     return (
         with_bucket(messages, took_ms)
-        .groupBy(
-            *(*GROUP, "release_id", "first", "last", "outcome", "bucket", "cause_id"),
-        )
+        .groupBy(*GROUP, "release_id", "first", "last", "outcome", "bucket", "cause_id")
         .agg(
             f.sum("messages").alias("messages"),
             f.sum("retried").alias("retried"),
