@@ -93,7 +93,7 @@ def import_files(
                 _refuse_without_room(work, staged.size(work))
                 summary = _run(log, work, staged, progress)
                 out = work / "out"
-                by_day = _count_days(out) if is_dry else _move_into_log(out, log)
+                by_day = _count_days(out) if is_dry else publish(out, log, uuid4().hex[:12])
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise LogError(
@@ -169,38 +169,8 @@ def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[s
         raise Refused(f"{staged.name_of(place)} {why}") from error
 
 
-def _move_into_log(out: Path, log: Path) -> dict[date, int]:
-    """Move `out/date=…/hour=…/*.txt` to the hours of the log, oldest first; lines by day.
-
-    Each file is moved whole and on disk, or not at all: both lie on one file system. A crash in
-    between leaves some of the hours in the log and none of the others. Raises OSError.
-    """
-    name = uuid4().hex[:12]
-    added: Counter[date] = Counter()
-    for hour in sorted(out.glob("date=*/hour=*")):
-        day = hour.parent.name
-        folder = log / day / hour.name
-        make_folder(folder)
-        for number, part in enumerate(sorted(hour.glob("*.txt")), start=1):
-            added[date.fromisoformat(day.removeprefix("date="))] += _settle(part)
-            part.rename(folder / f"import.{name}-{number}.jsonl")
-        sync_folder(folder)
-    return dict(added)
-
-
-def _settle(part: Path) -> int:
-    """Get the file to disk; its lines."""
-    part.chmod(0o640)
-    lines = 0
-    with part.open("rb") as file:
-        while piece := file.read(1024 * 1024):
-            lines += piece.count(b"\n")
-        os.fsync(file)
-    return lines
-
-
 def _count_days(out: Path) -> dict[date, int]:
-    """How many lines `_move_into_log` would add, by day."""
+    """How many lines `publish` would add, by day."""
     found: Counter[date] = Counter()
     for path in out.glob("date=*/hour=*/*.txt"):
         with path.open("rb") as lines:

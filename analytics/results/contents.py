@@ -60,41 +60,13 @@ def contents(
         "charts": [made[key] for key in CHARTS if key in made],
         "tables": [made[key] for key in TABLES if key in made],
         "sections": made,
-        "figures": _draw_figures(made, found.slo),
+        "figures": figures(made, found.slo),
     }
 
 
 def shown_sections(found: Report) -> dict[str, Section]:
     """The tables that make sense of what is selected."""
     return {key: one for key, one in sections(found).items() if _is_shown(key, found)}
-
-
-def _draw_figures(sections: dict[str, Section], slo: Slo | None) -> dict[str, dict[str, Any]]:
-    """A figure for every chart that has something to show, by the key of its table."""
-    rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
-    drawn: dict[str, dict[str, Any]] = {}
-    target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
-    days = len(rows.get("lateness", ()))
-    # A single day is a point: its table says more.
-    if days > 1:
-        by_day = _percentiles(rows["lateness"])
-        drawn["lateness"] = lateness.over_time(by_day, target)
-    if rows.get("delays"):
-        drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
-    if rows.get("survival"):
-        drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])
-    if rows.get("dead_letters"):
-        arrived = [(day, reason, number) for day, reason, number, *_ in rows["dead_letters"]]
-        known = {row[0] for row in rows["ledger"][:-1]} | {day for day, _, _ in arrived}
-        drawn["dead_letters"] = retries.dead_letters(arrived, sorted(known))
-    return drawn
-
-
-def _percentiles(rows: Any) -> list[lateness.Percentiles]:
-    return [
-        lateness.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
-        for label, _, p50, _, p95, p99, *_ in rows
-    ]
 
 
 def _budget(found: Report) -> dict[str, str] | None:
