@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from threading import Event
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from topology.broker.errors import BrokerError
 from topology.models import Broker, Work, WorkState
 
 LEASE = timedelta(seconds=20)
+# What failed for a reason that may pass is tried again.
+RETRY_AFTER = timedelta(seconds=5)
 
 
 class Stopped(Exception):
     """The work shall not go on: cancelled, or its lease is another's now."""
 
 
-class Ending(Exception):
+class Failed(Exception):
+    """The work cannot come to its end; the message says why."""
+
+
+class Later(Exception):
+    """The work cannot go on now; the message says why, "" for no reason that people see."""
+
+    def __init__(self, why: str = "", *, after: timedelta = RETRY_AFTER) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class Ending(Later):
     """The worker stops; another continues at once."""
+
+    def __init__(self) -> None:
+        super().__init__(after=timedelta(0))
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,34 @@ class Lease:
         return Work.objects.filter(
             pk=self.work_id, fence=self.fence, owner=self.owner, state=WorkState.RUNNING
         )
+
+
+def attempt(
+    do: Callable[..., None],
+    claimed: Work,
+    *,
+    stop: Event,
+    alive: Callable[[], None] = lambda: None,
+) -> None:
+    """Do a claimed work, which is done when `do` returns and has neither ended nor returned it.
+
+    Of what `do` raises this is the one meaning: Stopped ends it, Failed too, Later and BrokerError
+    let it be tried again. A BrokerError after `do` returned the work is raised.
+    """
+    lease = lease_of(claimed)
+    try:
+        do(claimed, stop=stop, alive=alive)
+    except Stopped as stopped:
+        lease.end(WorkState.CANCELLED, str(stopped))
+    except Failed as failure:
+        lease.end(WorkState.FAILED, str(failure))
+    except Later as later:
+        lease.give_back(str(later), after=later.after)
+    except BrokerError as error:
+        if not lease.give_back(str(error), after=RETRY_AFTER):
+            raise
+    else:
+        lease.end(WorkState.DONE)
 
 
 def name_process() -> str:

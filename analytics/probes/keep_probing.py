@@ -15,7 +15,7 @@ from analytics.probes.take_arrivals import mark_late, take
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import BrokerError, NotFound
-from topology.models import Probing, Topology, Work, WorkState
+from topology.models import Probing, Topology, Work
 from topology.operations.ownership import Refusal
 from topology.operations.probes import remove_probe_queue
 
@@ -33,30 +33,21 @@ def keep_probing(
 ) -> None:
     """Send due probes and consume them, until `stop` is set or another worker has the lease.
 
-    Once they are disabled: until none is on the way, then remove their queue. Raises BrokerError;
-    the lease is given back, and another call continues. A cancelled work ends.
+    Once they are disabled: until none is on the way, then remove their queue. Raises as
+    `work.attempt` expects, and BrokerError for the worker to show: another call continues.
     """
     lease = work.lease_of(claimed)
-    obstacle = ""
     try:
         if _until_ended(lease, topology, stop, alive):
             remove_probe_queue(topology, lease)
-    except Refusal as refusal:
-        obstacle = str(refusal)
-    except work.Stopped:
-        pass
-    finally:
-        _leave(lease, obstacle)
-
-
-def _leave(lease: work.Lease, obstacle: str) -> None:
-    """End the work if it is cancelled, else give it back; nothing when it is no longer ours."""
-    try:
         lease.pulse(0, 0)
-    except work.Stopped:
-        lease.end(WorkState.CANCELLED)
-    else:
-        lease.give_back(obstacle, after=timedelta(0))
+    except Refusal as refusal:
+        raise work.Later(str(refusal), after=timedelta(0)) from refusal
+    except BrokerError:
+        lease.pulse(0, 0)
+        lease.give_back("", after=timedelta(0))
+        raise
+    raise work.Ending
 
 
 def _until_ended(

@@ -47,17 +47,15 @@ REPORT_SECONDS = 6.0
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Do what is to be done for an interception, and say when to come again.
+    """Do what is to be done for an interception, and return the work until it is due again.
 
-    Raises BrokerError where the broker does not let it go on; calling again goes on.
+    Raises Stopped, and BrokerError for the worker to show: calling again goes on at once.
     """
     row = Interception.objects.select_related("broker", "work").get(work=claimed)
     lease = work.lease_of(claimed)
     session = _Interception(row, lease, stop, alive)
     try:
         session.run()
-    except work.Stopped:
-        return
     except BrokerError as error:
         lease.give_back(str(error), after=timedelta(0))
         raise

@@ -36,12 +36,11 @@ from topology.broker.errors import (
     alarm_sentence,
 )
 from topology.broker.management.client import Management
-from topology.models import Work, WorkState
+from topology.models import Work
 
 # Seconds that a message due meanwhile waits at most; then the reading is abandoned.
 LONGEST_READING_SECONDS = 20.0
 WAIT_SECONDS = 0.2
-TRY_AGAIN_AFTER = timedelta(seconds=5)
 # Each reading holds the queue: less often where the next one will hardly do better.
 TRY_LATER_AFTER = timedelta(minutes=1)
 # Messages decoded, or changed, between two renewals of the lease.
@@ -55,20 +54,13 @@ _DOUBTFUL = (
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Carry out what is requested for the messages of a queue; what hinders that is shown."""
-    lease = work.lease_of(claimed)
+    """Carry out what is requested for a queue's messages. Raises as `work.attempt` expects."""
     first = ScheduledChange.objects.filter(pk=claimed.subject).select_related("broker").first()
     try:
         if first is not None:
-            _Reading(first, lease, stop, alive).run()
-    except work.Stopped:
-        lease.give_back("", after=timedelta(0))
+            _Reading(first, work.lease_of(claimed), stop, alive).run()
     except (_TooSlow, Blocked) as error:
-        lease.give_back(str(error), after=TRY_LATER_AFTER)
-    except BrokerError as error:
-        lease.give_back(str(error), after=TRY_AGAIN_AFTER)
-    else:
-        lease.end(WorkState.DONE)
+        raise work.Later(str(error), after=TRY_LATER_AFTER) from error
 
 
 class _TooSlow(Conflict):
@@ -230,8 +222,8 @@ class _Reading:
         rows.update(state=ChangeState.MISSED, error=why, ended_at=timezone.now())
 
     def _pulse(self) -> None:
-        """Raises Stopped when another has it, or it shall stop."""
+        """Raises Stopped when another has it, Ending when the worker ends."""
         self._lease.pulse(0, 0)
         self._alive()
         if self._stop.is_set():
-            raise work.Stopped("The worker stops.")
+            raise work.Ending

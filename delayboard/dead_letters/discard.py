@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from threading import Event
 from typing import Any
@@ -20,7 +20,7 @@ from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.search import QueryError, index, search_by
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from topology import audit, work
-from topology.models import Broker, Work, WorkState
+from topology.models import Broker, Work
 
 KIND = "parked_messages"
 # A transaction writes for some hundredths of a second, then others may.
@@ -119,8 +119,11 @@ def change_all(
     return change
 
 
-def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
-    """Do a claimed change to its end, a chunk in each transaction."""
+def run(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Do a claimed change to its end, a chunk in each transaction.
+
+    Raises as `work.attempt` expects.
+    """
     lease = work.lease_of(claimed)
     change = ParkedChange.objects.select_related("broker", "group", "created_by").get(
         pk=claimed.subject
@@ -141,7 +144,6 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         while not stop.is_set():
             chunk = _read_next(rows, kind, change.position)
             if not chunk:
-                lease.end(WorkState.DONE)
                 return
             with transaction.atomic():
                 change.changed += _change(change.created_by, kind, [chunk])
@@ -150,13 +152,9 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
                 lease.pulse(change.changed, max(change.requested or 0, change.changed))
             alive()
         raise work.Ending
-    except work.Ending:
-        lease.give_back("", after=timedelta(0))
-    except work.Stopped as stopped:
-        lease.end(WorkState.CANCELLED, str(stopped))
     except QueryError as error:
         # Rights and redaction rules may have changed since.
-        lease.end(WorkState.FAILED, str(error))
+        raise work.Failed(str(error)) from error
 
 
 def cancel(user: Any, change: ParkedChange) -> None:

@@ -88,7 +88,7 @@ def claim(owner: str) -> Work | None:
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Go on with a migration; what keeps it from its end is shown, and tried again.
+    """Go on with a migration. Raises as `work.attempt` expects.
 
     It is paused when messages remain that cannot be moved.
     """
@@ -100,18 +100,15 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     try:
         refuse_unfit(source, target)
         tally = _move_all(row, lease, stop.is_set, alive)
-    except work.Stopped:
-        return
     except (Refusal, BrokerError) as error:
-        lease.give_back(str(error), after=AGAIN_AFTER)
-        return
+        raise work.Later(str(error), after=AGAIN_AFTER) from error
     if tally.remaining:
         # Each further attempt counts as a delivery: quorum levels drop a message after 20 of them.
         why = _describe_remaining(tally)
         _leave(row, lease, why)
         _record(row, outcome=f"paused: {why}")
     elif not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
-        lease.give_back(tally.unacknowledged, after=AGAIN_AFTER)
+        raise work.Later(tally.unacknowledged, after=AGAIN_AFTER)
     elif lease.end(WorkState.DONE):
         _record(row)
 

@@ -30,7 +30,7 @@ from delayboard.publishing.send import (
 )
 from topology import audit, work
 from topology.broker.amqp.pipeline import Answer, pipeline
-from topology.broker.errors import Blocked, BrokerError, alarm_sentence
+from topology.broker.errors import Blocked, alarm_sentence
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, edit_properties, read_properties
 from topology.graph.live_values import make_version
@@ -49,7 +49,6 @@ HIGHEST_RATE = 5_000
 LARGEST_BODY = 256 * 1024
 # Messages that a kill can repeat.
 WINDOW = 100
-AGAIN_AFTER = timedelta(seconds=5)
 PULSE_SECONDS = 0.2
 ALIVE_SECONDS = 0.9
 WRITE_SECONDS = 0.2
@@ -60,10 +59,6 @@ ENDS = {
     WorkState.FAILED: "failed",
     WorkState.CANCELLED: "stopped",
 }
-
-
-class Failed(Exception):
-    """The job cannot go on; the message is a sentence."""
 
 
 def request_job(
@@ -131,28 +126,23 @@ def read_id_base(job: PublishJob) -> str:
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Go on with a job; what the broker fails with is shown, and tried again."""
+    """Go on with a job, and delete its content with its end. Raises as `work.attempt` expects."""
     lease = work.lease_of(claimed)
     job = PublishJob.objects.select_related("broker", "topology", "created_by").get(work=claimed)
     messages = Messages(job, lease)
     try:
         _publish(messages, stop, alive)
     except work.Stopped:
-        if Work.objects.filter(pk=claimed.pk, cancel_requested=True).exists():
-            _end(job, lease, WorkState.CANCELLED)
-    except (Refusal, Failed) as error:
+        _end(job, lease, WorkState.CANCELLED)
+    except (Refusal, work.Failed) as error:
         _end(job, lease, WorkState.FAILED, str(error))
-    except BrokerError as error:
-        lease.give_back(str(error), after=AGAIN_AFTER)
     else:
-        if messages.failure:
-            _end(job, lease, WorkState.FAILED, messages.failure)
-        elif messages.is_exhausted and not messages.unanswered:
+        if messages.is_exhausted and not messages.unanswered:
             _end(job, lease, WorkState.DONE)
         elif stop.is_set():
-            lease.give_back("", after=timedelta(0))
+            raise work.Ending
         else:
-            lease.give_back("RabbitMQ did not confirm all messages in time.", after=AGAIN_AFTER)
+            raise work.Later("RabbitMQ did not confirm all messages in time.")
 
 
 class Messages:
@@ -279,7 +269,7 @@ class Messages:
         # After the answers: a slow broker is not asked again at once.
         self._checked_at = time.monotonic()
         if why:
-            raise Failed(
+            raise work.Failed(
                 f"No queue but a tap of Delayboard receives the messages: {why}. RabbitMQ confirms "
                 f"such messages, so those of the last {CHECK_SECONDS:.0f} seconds may be lost."
             )
@@ -315,6 +305,8 @@ def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None
         finally:
             messages.write()
     messages.check()
+    if messages.failure:
+        raise work.Failed(messages.failure)
 
 
 def _outgoing(job: PublishJob) -> OutgoingMessage:

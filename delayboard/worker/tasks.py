@@ -229,7 +229,8 @@ def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
         topology = Topology.objects.select_related("broker").get(pk=topology_id)
         own = open_work(topology) if topology.probing else None
         if claimed := work.claim_this(own, owner) if own else None:
-            keep_probing(claimed, topology, stop=stop, alive=alive)
+            do = partial(keep_probing, topology=topology)
+            work.attempt(do, claimed, stop=stop, alive=alive)
 
     repeat(probe, IDLE_SECONDS, stop=stop, beat=beat)
 
@@ -246,7 +247,7 @@ def _work_off(
     while not stop.is_set():
         claimed = claim(owner)
         if claimed is not None:
-            do(claimed, stop=stop, alive=alive)
+            work.attempt(do, claimed, stop=stop, alive=alive)
             continue
         alive()
         stop.wait(IDLE_SECONDS)

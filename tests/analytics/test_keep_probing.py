@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 from typing import Any
 from unittest.mock import MagicMock
@@ -80,7 +81,8 @@ def delivery(message_id: str) -> Delivery:
 def keep(topology: Topology) -> None:
     claimed = work.claim([PROBES], "test")
     assert claimed is not None
-    keep_probing.keep_probing(claimed, topology, stop=Event(), alive=lambda: None)
+    do = partial(keep_probing.keep_probing, topology=topology)
+    work.attempt(do, claimed, stop=Event())
 
 
 def test_arrivals_are_read_although_no_probe_can_be_sent(
@@ -189,7 +191,7 @@ def test_the_work_of_a_deleted_topology_ends(
     monkeypatch.setattr(keep_probing, "send_probe", delete)
     claimed = work.claim([PROBES], "test")
     assert claimed is not None
-    keep_probing.keep_probing(claimed, pair, stop=stop, alive=lambda: None)
+    work.attempt(partial(keep_probing.keep_probing, topology=pair), claimed, stop=stop)
     assert Work.objects.get().state == WorkState.CANCELLED
 
 

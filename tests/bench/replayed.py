@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 
 def carry_out(batch: int) -> None:
@@ -19,7 +20,7 @@ def carry_out(batch: int) -> None:
         if claimed is None:
             time.sleep(0.02)
         else:
-            send_batch.replay(claimed)
+            work.attempt(send_batch.replay, claimed, stop=Event())
 
 
 def peak_kib() -> int:

@@ -23,7 +23,7 @@ def carried(batch: ReplayBatch, stop: Event | None = None) -> Work:
     )
     claimed = work.claim(("replay",), "worker")
     assert claimed is not None
-    replay(claimed, stop=stop)
+    work.attempt(replay, claimed, stop=stop or Event())
     batch.refresh_from_db()
     adds_up(batch)
     return Work.objects.get(pk=claimed.pk)

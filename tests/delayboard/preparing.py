@@ -58,7 +58,7 @@ def work_off(
     claimed = work.claim((KIND_PREPARE,), "w1")
     assert claimed is not None
     assert claimed.subject == batch.pk
-    prepare_draft.prepare_draft(claimed, stop=stop or Event(), alive=alive)
+    work.attempt(prepare_draft.prepare_draft, claimed, stop=stop or Event(), alive=alive)
     batch.refresh_from_db()
     claimed.refresh_from_db()
     return claimed

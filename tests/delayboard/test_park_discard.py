@@ -122,14 +122,14 @@ def test_many_are_left_to_the_worker_in_chunks(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        discard.run(doomed, stop=Event(), alive=die)
+        work.attempt(discard.run, doomed, stop=Event(), alive=die)
     assert states() == {"discarded": 4, "parked": 3}
     assert counts_are_true()
     doomed.leased_until_at = doomed.created_at
     doomed.save()
     claimed = work.claim((discard.KIND,), "next")
     assert claimed is not None
-    discard.run(claimed, stop=Event())
+    work.attempt(discard.run, claimed, stop=Event())
     change.refresh_from_db()
     assert (change.changed, change.is_ended) == (7, True)
     assert states() == {"discarded": 7}
@@ -148,7 +148,7 @@ def test_what_only_reading_can_count_is_not_counted(
     assert claimed is not None
     fitting = ParkedMessage.objects.filter(died_at__gte=change.created_at - timedelta(hours=2))
     number = fitting.count()
-    discard.run(claimed, stop=Event())
+    work.attempt(discard.run, claimed, stop=Event())
     change.refresh_from_db()
     assert (change.requested, change.changed, change.is_ended) == (None, number, True)
 
@@ -162,7 +162,7 @@ def test_a_cancelled_change_changes_nothing_more(
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     discard.cancel(user, change)
-    discard.run(claimed, stop=Event())
+    work.attempt(discard.run, claimed, stop=Event())
     change.refresh_from_db()
     assert (change.requested, change.changed, change.is_ended) == (6, 0, True)
 
@@ -195,7 +195,7 @@ def did(change: ParkedChange, *, alive: Callable[[], None] = lambda: None) -> Wo
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     assert claimed.subject == change.pk
-    discard.run(claimed, stop=Event(), alive=alive)
+    work.attempt(discard.run, claimed, stop=Event(), alive=alive)
     claimed.refresh_from_db()
     return claimed
 
@@ -212,7 +212,7 @@ def test_ages_count_from_when_it_was_asked_for(
     ParkedChange.objects.filter(pk=change.pk).update(created_at=began_at - timedelta(hours=3))
     claimed = work.claim((discard.KIND,), "worker")
     assert claimed is not None
-    discard.run(claimed, stop=Event())
+    work.attempt(discard.run, claimed, stop=Event())
     young.refresh_from_db()
     assert (young.state, states()) == ("parked", {"discarded": 1, "parked": 1})
 
@@ -263,7 +263,7 @@ def test_a_cancelled_change_leaves_the_others(
     change = discard.change_all(user, broker, DISCARD, group=parked_messages[0].group)
     claimed = work.claim((discard.KIND,), "worker")
     assert claimed is not None
-    discard.run(claimed, stop=Event(), alive=lambda: discard.cancel(user, change))
+    work.attempt(discard.run, claimed, stop=Event(), alive=lambda: discard.cancel(user, change))
     change.refresh_from_db()
     assert change.work is not None
     assert change.work.state == WorkState.CANCELLED
@@ -289,7 +289,7 @@ def test_who_may_no_longer_ask_changes_nothing(
             raise QueryError("You may not ask this.")
 
         monkeypatch.setattr("delayboard.dead_letters.search.rights.check", refuse)
-    discard.run(claimed, stop=Event())
+    work.attempt(discard.run, claimed, stop=Event())
     change.refresh_from_db()
     assert change.work is not None
     assert change.work.state == WorkState.FAILED

@@ -424,7 +424,7 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
         raise store_batch.store_failure(OperationalError("database or disk is full"))
 
     monkeypatch.setattr(SpaceCheck, "check", refuse)
-    park_queue.park(claimed, stop=Event())
+    work.attempt(park_queue.park, claimed, stop=Event())
     row = Parking.objects.get(pk=parking.pk).work
     assert row is not None
     assert row.state == WorkState.WAITING

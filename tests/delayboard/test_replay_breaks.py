@@ -287,7 +287,7 @@ def test_of_a_worker_that_lost_its_lease_the_next_one_sends_only_what_was_not_co
     pipes.before = outlast
     pipes.decide = lambda p: RETURNED if p.body == b"2" else Answer("confirmed")
     carried(batch)
-    replay(later[0])
+    work.attempt(replay, later[0], stop=Event())
     batch.refresh_from_db()
     adds_up(batch)
     assert pipes.bodies == [b"1", b"2", b"3", b"2"]

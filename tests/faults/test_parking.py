@@ -166,7 +166,7 @@ def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
     batch = create_draft.draft_query(None, broker, "state:parked", TO_ORDERS)
     claimed = work.claim([KIND_PREPARE], "test")
     if claimed is not None:
-        prepare_draft.prepare_draft(claimed, stop=Event())
+        work.attempt(prepare_draft.prepare_draft, claimed, stop=Event())
     batch.refresh_from_db()
     assert batch.state == BatchState.DRAFT, batch.state_why
     assert (batch.selected, batch.repeats, batch.excluded) == (parked_messages(), repeats, repeats)

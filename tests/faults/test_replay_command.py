@@ -345,7 +345,7 @@ def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> Non
     assert claimed is not None
     with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as process:
         eventually(lambda: "0 of 3 done" in process.said, "it follows", seconds=PATIENCE)
-        send_batch.replay(claimed, stop=Event(), alive=lambda: None)
+        work.attempt(send_batch.replay, claimed, stop=Event())
         ended = ends_with(process)
     assert (ended.code, "3 done" in ended.said) == (0, True), ended.said
     claimed.refresh_from_db()

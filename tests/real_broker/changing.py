@@ -151,7 +151,7 @@ def attend_to_all(owner: str, stop: Event) -> None:
             claimed = work.claim_this(row.work, owner)
             if claimed is not None:
                 try:
-                    intercept.attend(claimed, stop=stop, alive=lambda: None)
+                    work.attempt(intercept.attend, claimed, stop=stop)
                 except BrokerError:
                     stop.wait(0.2)
         stop.wait(IDLE_SECONDS / 2)

@@ -116,7 +116,7 @@ def worked_off(kind: str, do: Any) -> None:
     Work.objects.update(leased_until_at=long_ago, not_before_at=None)
     claimed = work.claim((kind,), "test worker")
     assert claimed is not None
-    do(claimed, stop=Event())
+    work.attempt(do, claimed, stop=Event())
 
 
 def draft(

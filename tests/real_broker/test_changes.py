@@ -197,7 +197,7 @@ def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
             try:
                 for row in Interception.objects.all():
                     if claimed := work.claim_this(row.work, "worker"):
-                        intercept.attend(claimed, stop=stop, alive=lambda: None)
+                        work.attempt(intercept.attend, claimed, stop=stop)
             except Killed:
                 kills += 1
                 expire_leases()

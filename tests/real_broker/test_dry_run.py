@@ -122,7 +122,7 @@ def sent(user: User, batch: ReplayBatch) -> None:
     change_state.start(user, batch, despite_verdict=True)
     claimed = work.claim((change_state.KIND,), "w1")
     assert claimed is not None
-    replay(claimed, stop=Event())
+    work.attempt(replay, claimed, stop=Event())
     batch.refresh_from_db()
     assert batch.pending == 0, batch.state_why
 

@@ -50,7 +50,7 @@ def test_a_message_and_a_job_are_published(vhost: Vhost, monkeypatch: pytest.Mon
     assert (row.sent, row.error) == (Sent.CONFIRMED, "")
     again = OutgoingMessage("orders", "orders", b"{}")
     job = request_job(user, broker, again, prediction, number=3, rate=100)
-    worked_off(KIND, lambda claimed, stop: attend(claimed, stop=stop, alive=lambda: None))
+    worked_off(KIND, attend)
     job.work.refresh_from_db()
     assert (job.work.state, job.work.error) == (WorkState.DONE, "")
     arrived(vhost, number=4)

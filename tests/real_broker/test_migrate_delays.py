@@ -43,6 +43,7 @@ from tests.real_broker.holding import recording
 from tests.real_broker.refusing import refuse_beside
 from tests.site.page_setup import signed_in
 from tests.topology.builders import a_queue
+from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
@@ -431,7 +432,7 @@ def work_off(times: int = 1) -> DelayMigration:
         Work.objects.filter(state=WorkState.WAITING).update(not_before_at=None)
         claimed = claim("worker")
         assert claimed is not None
-        attend(claimed, stop=Event(), alive=lambda: None)
+        work.attempt(attend, claimed, stop=Event())
     return DelayMigration.objects.select_related("work").get()
 
 

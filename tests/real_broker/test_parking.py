@@ -151,7 +151,7 @@ def done(parking: Parking) -> Parking:
         Work.objects.update(leased_until_at=long_ago, not_before_at=None)
         claimed = work.claim((park_queue.KIND,), "test worker")
         assert claimed is not None
-        park_queue.park(claimed, stop=Event())
+        work.attempt(park_queue.park, claimed, stop=Event())
 
 
 def test_a_watched_queue_is_parked_as_its_messages_come(vhost: Vhost, row: DeadLetterQueue) -> None:
@@ -362,7 +362,7 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     with monkeypatch.context() as patch:
         patch.setattr(ParkingWriter, "store_messages", die)
         with pytest.raises(KeyboardInterrupt):
-            park_queue.park(claimed, stop=Event())
+            work.attempt(park_queue.park, claimed, stop=Event())
     parking = done(parking)
     assert (parking.parked - parking.repeats, left(vhost)) == (20, [])
     assert set(parked()) == {f"a{number}" for number in range(20)}

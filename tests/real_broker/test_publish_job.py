@@ -52,7 +52,7 @@ def attend(own: Work) -> tuple[str, str]:
     own.refresh_from_db()
     claimed = work.claim_this(own, "worker")
     assert claimed is not None
-    publish_job.attend(claimed, stop=Event(), alive=lambda: None)
+    work.attempt(publish_job.attend, claimed, stop=Event())
     claimed.refresh_from_db()
     return claimed.state, claimed.error
 

@@ -74,7 +74,7 @@ def read(owner: str = "worker") -> str:
     """As the background task does; what hinders it, "" for nothing."""
     claimed = work.claim((READ,), owner)
     assert claimed is not None
-    read_queue.attend(claimed, stop=Event(), alive=lambda: None)
+    work.attempt(read_queue.attend, claimed, stop=Event())
     claimed.refresh_from_db()
     return claimed.error
 

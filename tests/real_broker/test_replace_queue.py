@@ -64,7 +64,7 @@ def attend(own: Work, steps: int = 10**6, *, obstacle: str = "") -> bool:
             raise Died
 
     try:
-        replace_queue.attend(claimed, stop=Event(), alive=alive)
+        work.attempt(replace_queue.attend, claimed, stop=Event(), alive=alive)
     except Died:
         return True
     own.refresh_from_db()
@@ -234,7 +234,7 @@ def test_a_broker_that_fails_is_shown_and_asked_again(
         patch.setattr(replace_queue, "switch_to", fail)
         claimed = work.claim_this(row.work, "test")
         assert claimed is not None
-        replace_queue.attend(claimed, stop=Event(), alive=lambda: None)
+        work.attempt(replace_queue.attend, claimed, stop=Event())
     row.work.refresh_from_db()
     assert (row.work.state, row.work.error) == (WorkState.WAITING, "The broker is away.")
     finish(row)

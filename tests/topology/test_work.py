@@ -11,6 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from topology import work
+from topology.broker.errors import Unreachable
 from topology.models import Work, WorkState
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
@@ -222,3 +223,67 @@ def test_what_has_ended_cannot_be_cancelled() -> None:
     work.cancel(row)
     row.refresh_from_db()
     assert (row.state, row.cancel_requested) == (WorkState.DONE, False)
+
+
+@pytest.mark.parametrize(
+    ("raised", "state", "error", "waits"),
+    [
+        (None, WorkState.DONE, "", None),
+        (work.Failed("No queue."), WorkState.FAILED, "No queue.", None),
+        (work.Later("Not yet.", after=SECOND), WorkState.WAITING, "Not yet.", SECOND),
+        (work.Ending(), WorkState.WAITING, "", timedelta(0)),
+        (Unreachable("Gone."), WorkState.WAITING, "Gone.", work.RETRY_AFTER),
+    ],
+)
+def test_an_attempt_gives_each_outcome_one_meaning(
+    raised: Exception | None, state: WorkState, error: str, waits: timedelta | None
+) -> None:
+    asked()
+
+    def do(own: Work, **_: object) -> None:
+        if raised is not None:
+            raise raised
+
+    row, now = claimed(), timezone.now()
+    work.attempt(do, row, stop=threading.Event())
+    row.refresh_from_db()
+    assert (row.state, row.error) == (state, error)
+    if waits is None:
+        assert row.not_before_at is None
+    else:
+        assert row.not_before_at is not None
+        assert now + waits <= row.not_before_at < now + waits + SECOND
+
+
+def test_an_attempt_that_is_cancelled_ends_and_one_that_lost_its_lease_writes_nothing() -> None:
+    asked()
+    row = claimed()
+    work.cancel(row)
+
+    def do(own: Work, **_: object) -> None:
+        work.lease_of(own).pulse(1, 3)
+
+    work.attempt(do, row, stop=threading.Event())
+    row.refresh_from_db()
+    assert (row.state, row.error) == (WorkState.CANCELLED, "Cancelled.")
+    asked()
+    lost = claimed()
+    expire(lost)
+    later = claimed("another")
+    work.attempt(do, lost, stop=threading.Event())
+    later.refresh_from_db()
+    assert (later.state, later.owner) == (WorkState.RUNNING, "another")
+
+
+def test_a_broker_error_after_the_work_was_returned_is_raised() -> None:
+    asked()
+
+    def do(own: Work, **_: object) -> None:
+        work.lease_of(own).give_back("Gone.", after=timedelta(0))
+        raise Unreachable("Gone.")
+
+    row = claimed()
+    with pytest.raises(Unreachable):
+        work.attempt(do, row, stop=threading.Event())
+    row.refresh_from_db()
+    assert (row.state, row.error) == (WorkState.WAITING, "Gone.")

@@ -17,12 +17,12 @@ from django.utils import timezone
 
 from topology import snapshots, work
 from topology.broker.amqp.depths import live_depths
-from topology.broker.errors import BrokerError, Conflict, NotFound, Refused
+from topology.broker.errors import Conflict, NotFound, Refused
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
-from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work, WorkState
+from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work
 from topology.operations.ownership import (
     Refusal,
     changing,
@@ -46,7 +46,6 @@ REPORTED = timedelta(seconds=6)
 # A quorum queue counts the messages of at-least-once dead-lettering every five seconds besides.
 REPORTED_BY_QUORUM = timedelta(seconds=12)
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
-TRY_AGAIN = timedelta(seconds=5)
 
 
 def replacements_for(topology: Topology, snapshot: Snapshot) -> tuple[Replacement, ...]:
@@ -151,9 +150,9 @@ def _policy_problem(queue: Queue, management: Management) -> str:
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Do the next steps of a replacement, and return when to find_replacements again.
+    """Do the next steps of a replacement. Raises as `work.attempt` expects: Later while it waits.
 
-    A refusal by the broker is shown, and the step is repeated.
+    A step that failed is repeated.
     """
     row = QueueReplacement.objects.select_related("topology__broker").get(work=claimed)
     lease = work.lease_of(claimed)
@@ -168,15 +167,10 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
             replacing = _begin(row, management, step)
             while replacing.advance() and not stop.is_set():
                 pass
-    except work.Stopped:
-        return
-    except (BrokerError, ParamsError, Refusal) as error:
-        lease.give_back(str(error), after=TRY_AGAIN)
-    else:
-        if replacing.is_done:
-            lease.end(WorkState.DONE)
-        else:
-            lease.give_back(replacing.obstacle, after=CHECK_AGAIN_AFTER)
+    except (ParamsError, Refusal) as error:
+        raise work.Later(str(error)) from error
+    if not replacing.is_done:
+        raise work.Later(replacing.obstacle, after=CHECK_AGAIN_AFTER)
 
 
 def _begin(

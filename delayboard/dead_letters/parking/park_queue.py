@@ -21,11 +21,10 @@ from topology import work
 from topology.broker.amqp.consumer import Consumer, Delivery, Getter, getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, Conflict, NotFound
-from topology.models import Work, WorkState
+from topology.models import Work
 
 KIND = "park"
 WAIT_SECONDS = 0.5
-RETRY_AFTER = timedelta(seconds=5)
 # Another reader may hold a chosen message for a moment.
 MOST_SEARCHES = 4
 SEARCH_AGAIN_AFTER = timedelta(seconds=2)
@@ -54,48 +53,29 @@ class Progress:
         self._lease.pulse(done, max(done, self._parking.requested or 0))
 
 
-def park(
-    claimed: Work,
-    *,
-    stop: Event,
-    alive: Callable[[], None] = lambda: None,
-    space: SpaceCheck | None = None,
-) -> None:
-    """Do a claimed parking to its end, or give it back when broker or database fail."""
-    lease = work.lease_of(claimed)
+def park(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Do a claimed parking to its end. Raises as `work.attempt` expects."""
     parking = Parking.objects.select_related("broker", "created_by").get(pk=claimed.subject)
     try:
-        (space or SpaceCheck()).check()
-        progress = Progress(lease, parking, stop)
+        SpaceCheck().check()
+        progress = Progress(work.lease_of(claimed), parking, stop)
         if parking.handles is None:
             _park_all(parking, progress, stop, alive)
         elif parking.handles:
             _park_these(parking, progress, stop, alive, is_resumed=claimed.attempts > 1)
-    except work.Stopped as stopped:
-        lease.end(WorkState.CANCELLED, str(stopped))
-    except work.Ending:
-        lease.give_back("", after=timedelta(0))
     except StoreFailed as error:
-        lease.give_back(str(error), after=RETRY_AFTER)
+        raise work.Later(str(error)) from error
     except BrokerError as error:
         if error.retry_helps:
-            lease.give_back(str(error), after=RETRY_AFTER)
-        else:
-            lease.end(WorkState.FAILED, str(error))
-    else:
-        _settle(parking, claimed, lease)
-
-
-def _settle(parking: Parking, claimed: Work, lease: work.Lease) -> None:
+            raise
+        raise work.Failed(str(error)) from error
     parking.refresh_from_db(fields=["handles"])
     missing = len(parking.handles or ())
     if missing and claimed.attempts < MOST_SEARCHES:
         sentence = (
             f"{missing} selected messages are not found yet. Delayboard searches the queue again."
         )
-        lease.give_back(sentence, after=SEARCH_AGAIN_AFTER)
-    else:
-        lease.end(WorkState.DONE)
+        raise work.Later(sentence, after=SEARCH_AGAIN_AFTER)
 
 
 def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable[[], None]) -> None:

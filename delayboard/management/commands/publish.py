@@ -186,7 +186,7 @@ def _run(job: PublishJob, alive: Callable[[], None]) -> None:
     while not job.work.is_ended:
         claimed = work.claim_this(job.work, owner)
         if claimed is not None:
-            publish_job.attend(claimed, stop=stop, alive=alive)
+            work.attempt(publish_job.attend, claimed, stop=stop, alive=alive)
         job.refresh_from_db()
         job.work.refresh_from_db()
         if stop.is_set():

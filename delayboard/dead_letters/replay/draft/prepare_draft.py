@@ -37,31 +37,21 @@ from topology.models import Work, WorkState
 
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
-RETRY_AFTER = timedelta(seconds=5)
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."
 
 
-def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
+def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Prepare a batch to its draft, or check the items of a changed one again.
 
-    Given back while its messages are still being parked, and while the broker does not answer.
+    Raises as `work.attempt` expects: Later while its messages are still being parked, and while
+    the broker does not answer.
     """
-    lease = work.lease_of(claimed)
     rows = ReplayBatch.objects.select_related("broker", "group", "created_by", "parking__work")
     batch = rows.get(pk=claimed.subject)
-    at_it = _Preparing(batch, claimed, lease, stop, alive, claimed.done)
-    try:
-        if batch.parking is not None and not batch.parking.is_ended:
-            lease.give_back(PARKS, after=CHECK_AGAIN_AFTER)
-        else:
-            at_it.run()
-    except work.Stopped as stopped:
-        lease.end(WorkState.CANCELLED, str(stopped))
-    except work.Ending:
-        lease.give_back("", after=timedelta(0))
-    except BrokerUnknown as error:
-        lease.give_back(str(error), after=RETRY_AFTER)
+    if batch.parking is not None and not batch.parking.is_ended:
+        raise work.Later(PARKS, after=CHECK_AGAIN_AFTER)
+    _Preparing(batch, claimed, work.lease_of(claimed), stop, alive, claimed.done).run()
 
 
 @dataclass
@@ -77,14 +67,14 @@ class _Preparing:
     seen: BrokerState | None = None
 
     def run(self) -> None:
-        """Raises Stopped, Ending, BrokerUnknown."""
+        """Raises Stopped and Later."""
         try:
             if self.batch.selected and not self.batch.prepared_to:
                 self._check_again()
             else:
                 self._freeze()
-        except BrokerUnknown:
-            raise
+        except BrokerUnknown as error:
+            raise work.Later(str(error)) from error
         except (BatchError, OptionError, QueryError) as error:
             # Rights, redaction rules and topologies may have changed since.
             self._fail(str(error))

@@ -90,7 +90,7 @@ def _run_work(key: int, stop: Event) -> None:
             if claimed is None:
                 stop.wait(CLAIM_SECONDS)
             else:
-                RUNNERS[claimed.kind](claimed, stop=stop, alive=lambda: None)
+                work.attempt(RUNNERS[claimed.kind], claimed, stop=stop)
         except db.Error:
             # Locked, full or away for a moment: what was begun is taken up again.
             connection.close()

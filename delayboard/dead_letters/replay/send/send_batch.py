@@ -55,9 +55,7 @@ NOT_WRITTEN = "The database cannot be written, so sent messages are not recorded
 NOT_CHECKED = "Whether queues have the confirmed messages cannot be checked now:"
 
 
-def replay(
-    claimed: Work, *, stop: Event | None = None, alive: Callable[[], None] = lambda: None
-) -> None:
+def replay(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Do the batch of a claimed Work until it rests, or give it back: a broker fails, or `stop`.
 
     `alive` is called at least every few seconds. Raises db.Error when the database fails
@@ -66,7 +64,7 @@ def replay(
     rows = ReplayBatch.objects.select_related("broker", "topology")
     # The chosen ids may be ten thousand, and the row is read again and again.
     batch = rows.defer("parked_messages").get(pk=claimed.subject)
-    sending = Sending(BatchLease(claimed, batch), stop or Event(), alive)
+    sending = Sending(BatchLease(claimed, batch), stop, alive)
     try:
         sending.run()
     except BrokerError as error:
