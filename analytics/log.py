@@ -136,7 +136,9 @@ class EventLog:
 def take_lock(folder: Path, name: str) -> Iterator[bool]:
     """Whether the lock of this name in the log is ours for the length of the block.
 
-    It ends with the process that holds it, however that ends. Raises LogError.
+    For the files of this log, which only this machine has: who has it may use them, and it ends with
+    its process at once. What one process does for the whole database has a row (topology/work.py).
+    Raises LogError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,18 +6,16 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from analytics import compacted, launch
 from analytics.log import take_lock
@@ -25,8 +23,9 @@ from analytics.models import Run
 from analytics.models.run import GENERATED, RunState
 from analytics.results.load import has_day, replace_day
 from analytics.results.period import EARLIEST_DAY
+from topology import work
+from topology.models.work import NIGHTLY
 
-LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
 GENERATING = "The demo generates events of four weeks and computes their figures."
 EARLIER_FIGURES = "Delayboard kept the earlier figures."
@@ -40,10 +39,6 @@ class DayRefused(Exception):
 
 class DayTaken(DayRefused):
     """Another process computes the day at present."""
-
-
-class Stopped(Exception):
-    """The run was requested to stop, or another process took it over."""
 
 
 def request_run(day: date) -> Run:
@@ -69,18 +64,14 @@ def run_day(
     fails.
     """
     refuse_day(day)
-    owner = _claim(day)
     job = job or launch.JobReport()
-    try:
-        pulse = _Pulse(owner, day, progress)
-        result = _compute(day, pulse, job)
-        job.begin_step("Loading the results into the database")
-        _finish(owner, day, result, job)
-    except launch.NoData as nothing:
-        _finish_empty(owner, day, str(nothing), job)
-    except BaseException as error:
-        _end(owner, day, RunState.FAILED, job, error=str(error) or type(error).__name__)
-        raise
+    with _running(day, job) as lease:
+        try:
+            result = _compute(day, _Pulse(lease, day, progress), job)
+            job.begin_step("Loading the results into the database")
+            _finish(lease, day, result, job)
+        except launch.NoData as nothing:
+            _finish_empty(lease, day, str(nothing), job)
     return Run.objects.get(day=day)
 
 
@@ -98,23 +89,19 @@ def run_generated(
     has no lines, so that recorded ones would take the place of its figures. Raises as `run_day`
     does.
     """
-    owner = _claim(day)
     job = launch.JobReport()
-    try:
-        Run.objects.filter(day=day, owner=owner).update(error=GENERATING)
-        pulse = _Pulse(owner, day, progress)
+    with _running(day, job) as lease:
+        Run.objects.filter(day=day).update(error=GENERATING)
+        pulse = _Pulse(lease, day, progress)
         url = f"file://{log.absolute()}/results"
         result = launch.run_day(log, day, url, pulse=pulse, job=job)
         values: dict[str, Any] = {"error": GENERATED, "lines": 0, "malformed": 0}
         with transaction.atomic():
-            _end_ours(owner, day, RunState.DONE, job, **values)
+            _end(lease, day, RunState.DONE, job, **values)
             load(result)
             values["finished_at"] = datetime.now(UTC)
             others = (Run(day=one, state=RunState.DONE, **values) for one in days if one != day)
             Run.objects.bulk_create(others, ignore_conflicts=True)
-    except BaseException as error:
-        _end(owner, day, RunState.FAILED, job, error=str(error) or type(error).__name__)
-        raise
 
 
 def compact(
@@ -167,22 +154,24 @@ def run_requested(stop: Event, *, alive: Callable[[], None] = lambda: None) -> i
 
     def progress(*_: int) -> None:
         if stop.is_set():
-            raise Stopped("The worker stopped.")
+            raise work.Stopped("The worker stopped.")
         alive()
 
-    count = 0
+    count, taken = 0, set[date]()
+    # One that runs was left by a process that died, or is another's.
+    is_open = (RunState.REQUESTED, RunState.RUNNING)
     while not stop.is_set():
-        run = Run.objects.filter(_is_open()).order_by("day").first()
+        run = Run.objects.filter(state__in=is_open).exclude(day__in=taken).order_by("day").first()
         if run is None:
             break
         try:
             run_day(run.day, progress=progress)
         except DayTaken:
-            # The demo, a command or another worker was faster: the day is no longer open.
+            taken.add(run.day)
             continue
         except (launch.LaunchError, DayRefused) as error:
             logger.error("The nightly run of %s: %s", run.day, error)
-        except Stopped:
+        except work.Stopped:
             Run.objects.filter(pk=run.pk, state=RunState.FAILED).update(state=RunState.REQUESTED)
             break
         count += 1
@@ -194,8 +183,8 @@ class _Pulse:
     lease.
     """
 
-    def __init__(self, owner: str, day: date, progress: Progress) -> None:
-        self._owner = owner
+    def __init__(self, lease: work.Lease, day: date, progress: Progress) -> None:
+        self._lease = lease
         self._day = day
         self._progress = progress
         self._written, self._steps = monotonic(), (0, 0)
@@ -205,42 +194,47 @@ class _Pulse:
         if monotonic() - self._written < RENEW_SECONDS and (done, total) == self._steps:
             return
         self._written, self._steps = monotonic(), (done, total)
-        lease_until = datetime.now(UTC) + LEASE
-        rows = Run.objects.filter(day=self._day, owner=self._owner)
-        if not rows.update(lease_until=lease_until, steps_done=done, steps=total):
-            raise Stopped(f"Another process took over the run of {self._day}.")
+        self._lease.pulse(done, total)
+        Run.objects.filter(day=self._day).update(steps_done=done, steps=total)
 
 
-def _claim(day: date) -> str:
-    """Take the day's lease by one conditional update; the owner's token. Raises DayRefused."""
-    owner = uuid4().hex
-    now = datetime.now(UTC)
-    Run.objects.get_or_create(day=day)
-    is_free = ~Q(state=RunState.RUNNING) | Q(lease_until__lt=now)
-    claimed = Run.objects.filter(is_free, day=day).update(
-        state=RunState.RUNNING,
-        owner=owner,
-        lease_until=now + LEASE,
-        started_at=now,
-        finished_at=None,
-        error="",
-        steps_done=0,
-        steps=0,
-        step_seconds=[],
-        peak_memory_bytes=None,
-        spark_version="",
-        output="",
-        code_version=_code_version(),
-    )
-    if not claimed:
-        raise DayTaken(
-            f"Another process computes {day}. If that process was killed, try again in "
-            f"{LEASE.seconds} seconds."
+@contextmanager
+def _running(day: date, job: launch.JobReport) -> Iterator[work.Lease]:
+    """The day's lease, for the length of its run; what is raised is written down as its failure.
+
+    Raises DayTaken.
+    """
+    with work.alone(NIGHTLY, day.toordinal()) as lease:
+        if lease is None:
+            raise DayTaken(
+                f"Another process computes {day}. If that process was killed, try again in "
+                f"{work.LEASE.seconds} seconds."
+            )
+        Run.objects.update_or_create(
+            day=day,
+            defaults={
+                "state": RunState.RUNNING,
+                "started_at": datetime.now(UTC),
+                "finished_at": None,
+                "error": "",
+                "steps_done": 0,
+                "steps": 0,
+                "step_seconds": [],
+                "peak_memory_bytes": None,
+                "spark_version": "",
+                "output": "",
+                "code_version": _code_version(),
+            },
         )
-    return owner
+        try:
+            yield lease
+        except BaseException as error:
+            with suppress(work.Stopped):
+                _end(lease, day, RunState.FAILED, job, error=str(error) or type(error).__name__)
+            raise
 
 
-def _finish(owner: str, day: date, result: launch.Result, job: launch.JobReport) -> None:
+def _finish(lease: work.Lease, day: date, result: launch.Result, job: launch.JobReport) -> None:
     had = Run.objects.get(day=day).lines
     with transaction.atomic():
         if result.lines < had and has_day(day):
@@ -248,11 +242,11 @@ def _finish(owner: str, day: date, result: launch.Result, job: launch.JobReport)
                 f"The event log of {day} has {result.lines} lines, fewer than the {had} of "
                 f"the earlier run. {EARLIER_FIGURES}"
             )
-            _end_ours(owner, day, RunState.DONE, job, error=sentence)
+            _end(lease, day, RunState.DONE, job, error=sentence)
             return
         replace_day(day, result)
         counts = {"lines": result.lines, "malformed": result.malformed}
-        _end_ours(owner, day, RunState.DONE, job, error="", excluded=_excluded(result), **counts)
+        _end(lease, day, RunState.DONE, job, error="", excluded=_excluded(result), **counts)
 
 
 def _excluded(result: launch.Result) -> dict[str, int]:
@@ -263,41 +257,31 @@ def _excluded(result: launch.Result) -> dict[str, int]:
     return {reason: number for reason, number in found.items() if number}
 
 
-def _finish_empty(owner: str, day: date, sentence: str, job: launch.JobReport) -> None:
+def _finish_empty(lease: work.Lease, day: date, sentence: str, job: launch.JobReport) -> None:
     with transaction.atomic():
         if has_day(day):
-            _end_ours(owner, day, RunState.NO_DATA, job, error=f"{sentence} {EARLIER_FIGURES}")
+            _end(lease, day, RunState.NO_DATA, job, error=f"{sentence} {EARLIER_FIGURES}")
         else:
-            _end_ours(owner, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
+            _end(lease, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
 
 
-def _end_ours(owner: str, day: date, state: RunState, job: launch.JobReport, **values: Any) -> None:
-    if not _end(owner, day, state, job, **values):
-        raise Stopped(f"Another process took over the run of {day}.")
-
-
-def _end(owner: str, day: date, state: RunState, job: launch.JobReport, **values: Any) -> bool:
-    """Write down how the run ended; False when it is no longer ours."""
+def _end(
+    lease: work.Lease, day: date, state: RunState, job: launch.JobReport, **values: Any
+) -> None:
+    """Write down how the run ended. Raises Stopped when it is no longer ours."""
     job.end_step()
-    rows = Run.objects.filter(day=day, owner=owner)
-    ended = rows.update(
-        state=state,
-        owner="",
-        lease_until=None,
-        finished_at=datetime.now(UTC),
-        step_seconds=job.steps,
-        spark_version=job.spark_version,
-        peak_memory_bytes=job.peak_memory_bytes,
-        output=job.output,
-        **values,
-    )
-    return bool(ended)
-
-
-def _is_open() -> Q:
-    """Requested, or left by a process that died during the run."""
-    left_behind = Q(state=RunState.RUNNING, lease_until__lt=datetime.now(UTC))
-    return Q(state=RunState.REQUESTED) | left_behind
+    with transaction.atomic():
+        # Until the end is committed, nobody can claim the day.
+        lease.pulse(0, 0)
+        Run.objects.filter(day=day).update(
+            state=state,
+            finished_at=datetime.now(UTC),
+            step_seconds=job.steps,
+            spark_version=job.spark_version,
+            peak_memory_bytes=job.peak_memory_bytes,
+            output=job.output,
+            **values,
+        )
 
 
 def refuse_day(day: date) -> None:

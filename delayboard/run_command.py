@@ -155,7 +155,10 @@ def _migration_names() -> set[tuple[str, str]]:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Hold a lock file: the site and the worker are started together."""
+    """Hold a lock file: the site and the worker are started together.
+
+    Before the migrations there is no table that could hold a lease.
+    """
     with (settings.VAR / "migrate.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

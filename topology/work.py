@@ -1,10 +1,14 @@
-"""Long work as rows: claimed by one conditional update, kept by a lease, fenced by a number."""
+"""Long work as rows: claimed by one conditional update, kept by a lease, fenced by a number.
+
+What only one process at a time does with this database has a row too (`alone`).
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event
@@ -51,6 +55,7 @@ class Lease:
     work_id: int
     fence: int
     owner: str
+    lasts: timedelta = LEASE
 
     def pulse(self, done: int, total: int) -> None:
         """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
@@ -61,7 +66,7 @@ class Lease:
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
         """Renew, report progress and set these columns; False when it was no longer ours."""
-        until = timezone.now() + LEASE
+        until = timezone.now() + self.lasts
         return bool(self._row().update(leased_until_at=until, done=done, total=total, **values))
 
     def report(self, error: str) -> bool:
@@ -145,7 +150,24 @@ def claim_first(works: QuerySet[Work], owner: str) -> Work | None:
     return next(filter(None, (claim_this(work, owner) for work in free.order_by("pk")[:10])), None)
 
 
-def claim_this(work: Work, owner: str) -> Work | None:
+@contextmanager
+def alone(
+    kind: str, subject: int, *, broker: Broker | None = None, lasts: timedelta = LEASE
+) -> Iterator[Lease | None]:
+    """The lease of the one row of an EXCLUSIVE kind for a subject; None while another has it."""
+    row, _ = Work.objects.get_or_create(kind=kind, subject=subject, defaults={"broker": broker})
+    claimed = claim_this(row, name_process(), lasts)
+    if claimed is None:
+        yield None
+        return
+    lease = Lease(claimed.pk, claimed.fence, claimed.owner, lasts)
+    try:
+        yield lease
+    finally:
+        lease.give_back("", after=timedelta(0))
+
+
+def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:
     """Take this one; None when it has ended, is another's, or waits for its time."""
     now = timezone.now()
     taken = Work.objects.filter(_free(now), pk=work.pk, fence=work.fence).update(
@@ -153,7 +175,7 @@ def claim_this(work: Work, owner: str) -> Work | None:
         owner=owner,
         fence=F("fence") + 1,
         attempts=F("attempts") + 1,
-        leased_until_at=now + LEASE,
+        leased_until_at=now + lasts,
     )
     if not taken:
         return None

@@ -42,14 +42,11 @@ class ExcludedLine(models.TextChoices):
 class Run(models.Model):
     """The nightly figures of one UTC day: whether they were computed, and from how much.
 
-    While it runs, `owner` holds the lease until `lease_until`; who finds it expired may
-    take over.
+    While it runs, its process has the lease of the day (analytics/nightly.py).
     """
 
     day = models.DateField(unique=True)
     state = models.CharField(max_length=10, choices=RunState.choices, default=RunState.REQUESTED)
-    owner = models.CharField(max_length=32, blank=True)
-    lease_until = models.DateTimeField(null=True)
     steps_done = models.PositiveIntegerField(default=0)
     steps = models.PositiveIntegerField(default=0)
     started_at = models.DateTimeField(null=True)

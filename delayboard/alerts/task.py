@@ -26,6 +26,7 @@ from delayboard.now.board import overview
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Work
+from topology.models.work import ALERTS
 from topology.work import Lease
 
 TIMEOUT_SECONDS = 10
@@ -40,7 +41,6 @@ NO_ANSWER = "The service did not answer within {} s."
 LEVELS = ("WARNING", "ERROR", "CRITICAL")
 CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
 logger = logging.getLogger(__name__)
-KIND = "alerts"
 CHECK_EVERY = timedelta(seconds=10)
 # Without a receiver only the beginning of each problem is written down.
 IDLE_CHECK_EVERY = timedelta(minutes=1)
@@ -54,7 +54,8 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
     current: Work | None = None
     while not stop.is_set():
         if current is None or not work.lease_of(current).renew(0, 0):
-            current = work.claim_this(_own_row(), owner)
+            row, _ = Work.objects.get_or_create(kind=ALERTS, subject=0)
+            current = work.claim_this(row, owner)
         if current is not None:
             lease, now = work.lease_of(current), datetime.now(UTC)
             every = CHECK_EVERY if AlertReceiver.objects.exists() else IDLE_CHECK_EVERY
@@ -85,14 +86,6 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
 def _is_alive(lease: Lease, beat: Beat) -> bool:
     beat({})
     return lease.renew(0, 0)
-
-
-def _own_row() -> Work:
-    """The oldest one: a second one, of two workers that began at once, is never claimed."""
-    rows = Work.objects.filter(kind=KIND).order_by("pk")
-    if not rows.exists():
-        work.create(KIND, 0, broker=None, user=None)
-    return rows[0]
 
 
 class NotSent(Exception):

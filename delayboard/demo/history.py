@@ -36,6 +36,7 @@ from delayboard.demo.script import (
     RELEASE,
     Flow,
 )
+from topology import work
 from topology.database.slugs import new_slug
 from topology.delays import milliseconds
 from topology.models import Broker, Topology
@@ -56,14 +57,14 @@ def show_history(broker: Broker, stop: Event) -> None:
 
     def check_stop(done: int, total: int) -> None:
         if stop.is_set():
-            raise nightly.Stopped("The demo stopped.")
+            raise work.Stopped("The demo stopped.")
 
     while not stop.is_set() and not DayFigures.objects.filter(broker=broker.slug).exists():
         try:
             load_history(broker, check_stop)
         except nightly.DayRefused:
             stop.wait(BUSY_SECONDS)
-        except nightly.Stopped:
+        except work.Stopped:
             return
         except (LaunchError, LogError) as error:
             logger.error("The demo has no history: %s", error)

@@ -17,7 +17,6 @@ from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
 from analytics.results.nightly_report.delivery import deliver_due
-from delayboard.alerts.task import KIND as ALERTS
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue
 from delayboard.changes.request import READ
@@ -55,6 +54,7 @@ from delayboard.worker.schedule import request_due_runs
 from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
 from topology import work
 from topology.models import State, Topology, Work
+from topology.models.work import ALERTS
 from topology.operations import replace_queue
 from topology.operations.nacks import NackCheck
 from topology.operations.probes import open_work

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models import F
 
 from analytics import launch, nightly
 from analytics.models import DayFigures, Run, UnexplainedMessage
 from analytics.results.load import forget_day
 from analytics.results.nightly_report import pdf
 from tests.analytics import result_rows
+from topology import work
+from topology.models import Work
+from topology.models.work import NIGHTLY
 
 DAY = date(2026, 11, 20)
 OTHER_DAY = date(2026, 11, 19)
@@ -115,33 +119,33 @@ def test_rows_that_cannot_be_stored_leave_the_old_ones(monkeypatch: pytest.Monke
     assert Run.objects.get().state == "failed"
 
 
-def running(lease: timedelta) -> Run:
-    return Run.objects.create(
-        day=DAY, state="running", owner="other", lease_until=datetime.now(UTC) + lease
-    )
+def running(lease: timedelta) -> None:
+    """Another process runs it, whose lease ends then."""
+    Run.objects.update_or_create(day=DAY, defaults={"state": "running"})
+    own = Work.objects.create(kind=NIGHTLY, subject=DAY.toordinal())
+    assert work.claim_this(own, "other", lease)
 
 
 def test_a_day_that_another_process_runs_is_refused() -> None:
     running(timedelta(seconds=20))
     with pytest.raises(nightly.DayRefused, match="Another process computes"):
         nightly.run_day(DAY)
-    assert Run.objects.get().owner == "other"
+    assert Work.objects.get().owner == "other"
 
 
 def test_a_day_that_another_process_takes_first_is_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     nightly.request_run(DAY)
-    claim = nightly._claim
+    alone = work.alone
 
-    def claim_second(day: date) -> str:
-        Run.objects.all().delete()
+    def take_second(*arguments: Any) -> Any:
         running(timedelta(seconds=20))
-        return claim(day)
+        return alone(*arguments)
 
-    monkeypatch.setattr(nightly, "_claim", claim_second)
+    monkeypatch.setattr(work, "alone", take_second)
     assert nightly.run_requested(Event()) == 0
-    assert Run.objects.get().owner == "other"
+    assert Work.objects.get().owner == "other"
     assert caplog.records == []
 
 
@@ -152,9 +156,9 @@ def test_a_day_whose_process_was_killed_can_be_run_again() -> None:
 
 def test_a_run_that_was_taken_over_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def taken_over(*_: int) -> None:
-        Run.objects.update(owner="other")
+        Work.objects.update(fence=F("fence") + 1)
 
-    with pytest.raises(nightly.Stopped, match="took over"):
+    with pytest.raises(work.Stopped, match="took over"):
         nightly.run_day(DAY, progress=taken_over)
     assert Run.objects.get().state == "running"
     assert not DayFigures.objects.exists()
@@ -162,17 +166,17 @@ def test_a_run_that_was_taken_over_changes_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nightly, "RENEW_SECONDS", 0.0)
-    soon = datetime.now(UTC) + timedelta(seconds=20)
+    soon = datetime.now(UTC) + work.LEASE - timedelta(seconds=1)
 
     def almost_over(*_: int) -> None:
-        Run.objects.update(lease_until=datetime.now(UTC))
+        Work.objects.update(leased_until_at=datetime.now(UTC))
 
     reported = launch.run_day
     leases = []
 
     def pulsing(*arguments: Any, pulse: launch.Pulse, **named: Any) -> launch.Result:
         pulse(1, 2)
-        leases.append(Run.objects.get().lease_until)
+        leases.append(Work.objects.get().leased_until_at)
         return reported(*arguments, pulse=pulse, **named)
 
     monkeypatch.setattr(launch, "run_day", pulsing)

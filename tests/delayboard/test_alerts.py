@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from delayboard.alerts import task
 from delayboard.alerts.messages import note_problems, write_message, write_test
-from delayboard.alerts.task import KIND, write_alerts
+from delayboard.alerts.task import write_alerts
 from delayboard.live.subjects import find
 from delayboard.models import (
     AlertMessage,
@@ -38,6 +38,7 @@ from topology import snapshots, work
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role, Work
 from topology.models.secrets import seal_secret
+from topology.models.work import ALERTS
 
 pytestmark = pytest.mark.both_databases
 
@@ -452,7 +453,7 @@ def test_the_task_alerts_what_now_shows_and_writes_nothing_without_its_lease(
 ) -> None:
     know(broker)
     ops = receiver(group_minutes=1)
-    own = work.create(KIND, 0, broker=None, user=None)
+    own = work.create(ALERTS, 0, broker=None, user=None)
     lease = work.lease_of(work.claim_this(own, "first") or own)
     now = datetime.now(UTC)
     assert write_alerts(lease, now) == []
@@ -470,7 +471,7 @@ def test_a_receiver_that_is_added_later_gets_the_time_when_a_problem_began(
 ) -> None:
     know(broker)
     client.force_login(make_user("ada", Role.ADMIN))
-    own = work.create(KIND, 0, broker=None, user=None)
+    own = work.create(ALERTS, 0, broker=None, user=None)
     lease = work.lease_of(work.claim_this(own, "first") or own)
     began = datetime.now(UTC)
     assert write_alerts(lease, began) == []
@@ -481,19 +482,6 @@ def test_a_receiver_that_is_added_later_gets_the_time_when_a_problem_began(
     (message,) = write_alerts(lease, began + 9 * MINUTE)
     assert message.receiver == added
     assert f"(since {began:%Y-%m-%d %H:%M} UTC)" in message.body
-
-
-def test_two_workers_that_begin_at_once_claim_the_same_row(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = work.create
-
-    def create_second(*args: Any, **values: Any) -> Work:
-        create(*args, **values)
-        return create(*args, **values)
-
-    monkeypatch.setattr(work, "create", create_second)
-    assert task._own_row() == Work.objects.earliest("pk")
 
 
 def test_a_failing_task_is_one_problem_whatever_its_error(db: None) -> None:

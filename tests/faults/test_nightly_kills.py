@@ -21,6 +21,7 @@ from tests.analytics import job_cases, report_oracle
 from tests.analytics.builders import NOON, write_log
 from tests.builders import eventually
 from tests.faults.forking import forked_call
+from topology.models import Work
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
 
@@ -89,7 +90,7 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
         seen.add(Run.objects.get(day=DAY).state)
         assert rows() in ([], expected)
         # As after its lease.
-        Run.objects.filter(day=DAY, state="running").update(lease_until=datetime.now(UTC))
+        Work.objects.update(leased_until_at=datetime.now(UTC))
     nightly.request_run(DAY)
     with forked_call(work):
         eventually(is_over, "the day is computed", seconds=SECONDS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import responses
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from tests.builders import make_broker, make_pair, make_user
@@ -18,7 +19,7 @@ from topology import snapshots
 from topology.broker.errors import Unreachable
 from topology.broker.management.client import Management
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
-from topology.models import AuditEntry, Broker, Role, State, Topology
+from topology.models import AuditEntry, Broker, Role, State, Topology, Work
 from topology.operations import edit_topology, provision
 from topology.operations.ownership import Refusal, alone_with, own, own_declared
 from topology.operations.topology_rows import create_topology
@@ -364,23 +365,22 @@ def test_a_teardown_goes_by_what_the_broker_counts_at_once(counted: dict[str, in
 @responses.activate
 def test_two_never_apply_or_tear_down_at_once() -> None:
     topology = make_pair(make_broker())
-    Topology.objects.update(busy_until_at=timezone.now() + timedelta(seconds=30))
-    for act in (provision.apply, provision.remove):
-        with pytest.raises(Refusal, match="Another process is changing this topology"):
-            act(None, topology)
+    with alone_with(topology):
+        for act in (provision.apply, provision.remove):
+            with pytest.raises(Refusal, match="Another process is changing this topology"):
+                act(None, topology)
     assert len(responses.calls) == 0
-    Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
     broker_says()
     takes_changes()
     assert provision.apply(None, topology).created
-    assert Topology.objects.get().busy_until_at is None
+    assert Work.objects.get().leased_until_at is None
 
 
 def test_one_who_was_too_slow_does_not_go_on_beside_another() -> None:
     topology = make_pair(make_broker())
     with alone_with(topology) as extend:
         extend()
-        Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
+        Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
         with alone_with(topology), pytest.raises(Refusal, match="Another process changed"):
             extend()
 
@@ -390,7 +390,7 @@ def test_an_apply_that_was_too_slow_changes_nothing_more(monkeypatch: pytest.Mon
     topology = make_pair(make_broker())
 
     def lose_the_claim(plan: Plan, management: Management) -> int:
-        Topology.objects.update(busy_until_at=timezone.now() + timedelta(seconds=30))
+        Work.objects.update(fence=F("fence") + 1)
         return apply_plan(plan, management)
 
     monkeypatch.setattr(provision, "apply_plan", lose_the_claim)

@@ -13,6 +13,7 @@ from django.utils import timezone
 from topology import work
 from topology.broker.errors import Unreachable
 from topology.models import Work, WorkState
+from topology.models.work import ALERTS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 SECOND = timedelta(seconds=1)
@@ -287,3 +288,36 @@ def test_a_broker_error_after_the_work_was_returned_is_raised() -> None:
         work.attempt(do, row, stop=threading.Event())
     row.refresh_from_db()
     assert (row.state, row.error) == (WorkState.WAITING, "Gone.")
+
+
+def test_of_several_that_want_to_be_alone_one_is() -> None:
+    inside, refused = [], []
+    barrier = threading.Barrier(6)
+
+    def enter(place: int) -> None:
+        with work.alone(ALERTS, 0) as lease:
+            (refused if lease is None else inside).append(place)
+            barrier.wait(60)
+
+    in_threads(6, enter)
+    assert (len(inside), len(refused)) == (1, 5)
+    with work.alone(ALERTS, 0) as lease, work.alone(ALERTS, 1) as other:
+        assert lease is not None
+        assert other is not None
+        assert lease.renew(1, 2)
+    assert not lease.renew(1, 2)
+    assert Work.objects.filter(kind=ALERTS).count() == 2
+
+
+def test_who_was_alone_for_too_long_is_followed_by_another() -> None:
+    with work.alone(ALERTS, 0, lasts=3 * SECOND) as lease:
+        assert lease is not None
+        row = Work.objects.get()
+        assert lease.renew(0, 0)
+        assert row.leased_until_at is not None
+        assert row.leased_until_at <= timezone.now() + 3 * SECOND
+        expire(row)
+        with work.alone(ALERTS, 0) as next_one:
+            assert next_one is not None
+            assert not lease.renew(0, 0)
+            assert next_one.renew(0, 0)

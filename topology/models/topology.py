@@ -60,7 +60,6 @@ class Topology(models.Model):
     tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
     tap_name = models.CharField(max_length=120, blank=True, default="", editable=False)
     retired_tap = models.CharField(max_length=120, blank=True, default="", editable=False)
-    busy_until_at = models.DateTimeField(null=True, editable=False)
     probing = models.CharField(
         max_length=10, choices=Probing.choices, blank=True, default="", editable=False
     )

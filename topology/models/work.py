@@ -18,6 +18,9 @@ class WorkState(models.TextChoices):
 
 # The work of a topology's probes, for as long as they are enabled.
 PROBES = "probes"
+# Of these there is one row for each subject, and who does it has the lease (topology/work.py).
+ALERTS, NIGHTLY, CHANGING = "alerts", "nightly", "changing"
+EXCLUSIVE = (ALERTS, NIGHTLY, CHANGING)
 ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
 
 
@@ -44,6 +47,13 @@ class Work(models.Model):
     class Meta:
         ordering = ("-pk",)
         indexes = (models.Index(fields=("kind", "state")),)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("kind", "subject"),
+                condition=models.Q(kind__in=EXCLUSIVE),
+                name="one_exclusive_work_each",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}: {self.state}"

@@ -8,16 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
-from django.utils import timezone
 
-from topology import audit
+from topology import audit, work
 from topology.broker.management.client import Management
 from topology.definitions import Definitions, Identity
 from topology.models import QueueReplacement, State, Topology
+from topology.models.work import CHANGING
 from topology.provisioning.plan import Plan
 
-# Time longer than any step takes; after it a claim counts as left by one who died.
+# Time longer than any step takes; after it the lease of one who died is over.
 LONGEST_ACTION = timedelta(seconds=60)
 
 
@@ -29,31 +28,22 @@ class Refusal(Exception):
 def alone_with(topology: Topology) -> Iterator[Callable[[], None]]:
     """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
 
-    A claim of one who died ends by itself. Yields what extends the claim, to be called within
-    LONGEST_ACTION, as by `Management.before_change`; it raises Refusal when somebody else has taken
-    over.
+    Yields what extends the lease, to be called within LONGEST_ACTION, as by
+    `Management.before_change`; it raises Refusal when somebody else has taken over.
     """
-    now = timezone.now()
-    claim = now + LONGEST_ACTION
-    free = Q(busy_until_at=None) | Q(busy_until_at__lt=now)
-    rows = Topology.objects.filter(pk=topology.pk)
-    if not rows.filter(free).update(busy_until_at=claim):
-        raise Refusal("Another process is changing this topology. Try again in a minute.")
-    topology.refresh_from_db()
+    with work.alone(CHANGING, topology.pk, broker=topology.broker, lasts=LONGEST_ACTION) as lease:
+        if lease is None:
+            raise Refusal("Another process is changing this topology. Try again in a minute.")
+        topology.refresh_from_db()
 
-    def extend() -> None:
-        nonlocal claim
-        later = timezone.now() + LONGEST_ACTION
-        if not rows.filter(busy_until_at=claim).update(busy_until_at=later):
-            raise Refusal(
-                "Another process changed this topology after this one was slow. Check the topology."
-            )
-        claim = later
+        def extend() -> None:
+            if not lease.renew(0, 0):
+                raise Refusal(
+                    "Another process changed this topology after this one was slow. "
+                    "Check the topology."
+                )
 
-    try:
         yield extend
-    finally:
-        rows.filter(busy_until_at=claim).update(busy_until_at=None)
 
 
 @contextmanager

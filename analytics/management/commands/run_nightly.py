@@ -12,6 +12,7 @@ from analytics import nightly
 from analytics.launch import JobReport, LaunchError
 from analytics.models import Run
 from analytics.results.nightly_report.delivery import store_report
+from topology import work
 from topology.delays import format_ms
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
@@ -82,7 +83,7 @@ class Command(BoardCommand):
             raise CommandError(str(error)) from error
         except nightly.DayRefused as refusal:
             raise BadInput(str(refusal)) from refusal
-        except nightly.Stopped as error:
+        except work.Stopped as error:
             raise CommandError(str(error), returncode=ExitCode.STOPPED) from error
         self._print_steps(run)
         store_report(day)

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address, read_host
 from delayboard.alerts.messages import LOG_ROWS, make_log_version, write_test
-from delayboard.alerts.task import KIND
 from delayboard.models import (
     AlertChannel,
     AlertMessage,
@@ -30,6 +29,7 @@ from topology import access, audit
 from topology.database.paging import row_number
 from topology.models import Role
 from topology.models.secrets import DecryptionError, seal_secret
+from topology.models.work import ALERTS
 
 LONGEST_GROUP_MINUTES = 1440
 CONDITIONS = {ProblemKind.DEAD_LETTERS: growing.CONDITION}
@@ -53,7 +53,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "log": AlertMessage.objects.select_related("receiver")[:LOG_ROWS],
         "older": max(AlertMessage.objects.count() - LOG_ROWS, 0),
         "open": AlertProblem.objects.filter(resolved_at=None).count(),
-        "worker_is_missing": is_missing(KIND),
+        "worker_is_missing": is_missing(ALERTS),
         "has_mail_server": bool(settings.EMAIL_HOST),
         "time_zone": settings.TIME_ZONE,
     }
