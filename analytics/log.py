@@ -136,9 +136,8 @@ class EventLog:
 def take_lock(folder: Path, name: str) -> Iterator[bool]:
     """Whether the lock of this name in the log is ours for the length of the block.
 
-    For the files of this log, which only this machine has: who has it may use them, and it ends with
-    its process at once. What one process does for the whole database has a row (topology/work.py).
-    Raises LogError.
+    For the files of this log, which only this machine has; it ends with its process at once. What
+    one process does for the whole database has a row (topology/work.py). Raises LogError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from threading import Event
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from django.utils import timezone
 
 from topology.broker.errors import BrokerError
@@ -41,6 +41,10 @@ class Later(Exception):
         self.after = after
 
 
+class Paused(Later):
+    """The work waits until somebody resumes it."""
+
+
 class Ending(Later):
     """The worker stops; another continues at once."""
 
@@ -58,11 +62,18 @@ class Lease:
     lasts: timedelta = LEASE
 
     def pulse(self, done: int, total: int) -> None:
-        """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
+        """Renew and report progress.
+
+        Raises Stopped when cancelled or no longer ours, Paused when somebody paused it.
+        """
         if not self.renew(done, total):
             raise Stopped("Another worker took over this task.")
-        if self._row().filter(cancel_requested=True).exists():
+        requests = self._row().values_list("cancel_requested", "pause_requested")
+        is_cancelled, is_paused = requests.first() or (False, False)
+        if is_cancelled:
             raise Stopped("Cancelled.")
+        if is_paused:
+            raise Paused
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
         """Renew, report progress and set these columns; False when it was no longer ours."""
@@ -81,7 +92,7 @@ class Lease:
             )
         )
 
-    def give_back(self, error: str, *, after: timedelta) -> bool:
+    def give_back(self, error: str, *, after: timedelta = timedelta(0), **values: Any) -> bool:
         """Let it be tried again later, with the reason shown meanwhile."""
         now = timezone.now()
         return bool(
@@ -90,6 +101,7 @@ class Lease:
                 error=error,
                 leased_until_at=None,
                 not_before_at=now + after,
+                **values,
             )
         )
 
@@ -118,6 +130,8 @@ def attempt(
         lease.end(WorkState.CANCELLED, str(stopped))
     except Failed as failure:
         lease.end(WorkState.FAILED, str(failure))
+    except Paused as paused:
+        lease.give_back(str(paused), pause_requested=True)
     except Later as later:
         lease.give_back(str(later), after=later.after)
     except BrokerError as error:
@@ -141,12 +155,7 @@ def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: 
 
 def claim(kinds: Collection[str], owner: str) -> Work | None:
     """Take the oldest work that waits, or whose holder let its lease run out."""
-    return claim_first(Work.objects.filter(kind__in=kinds), owner)
-
-
-def claim_first(works: QuerySet[Work], owner: str) -> Work | None:
-    """Take the oldest of these that waits, or whose holder let its lease run out."""
-    free = works.filter(_free(timezone.now()))
+    free = Work.objects.filter(_free(timezone.now()), kind__in=kinds)
     return next(filter(None, (claim_this(work, owner) for work in free.order_by("pk")[:10])), None)
 
 
@@ -164,7 +173,7 @@ def alone(
     try:
         yield lease
     finally:
-        lease.give_back("", after=timedelta(0))
+        lease.give_back("")
 
 
 def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:
@@ -184,8 +193,8 @@ def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:
 
 
 def _free(now: datetime) -> Q:
-    is_due = Q(not_before_at=None) | Q(not_before_at__lte=now)
-    return Q(state=WorkState.WAITING) & is_due | _is_left(now)
+    is_due = Q(pause_requested=False) & (Q(not_before_at=None) | Q(not_before_at__lte=now))
+    return Q(state=WorkState.WAITING) & (is_due | Q(cancel_requested=True)) | _is_left(now)
 
 
 def _is_left(now: datetime) -> Q:
@@ -200,10 +209,16 @@ def free(work: Work) -> None:
         work.refresh_from_db()
 
 
-def wake(work: Work) -> None:
-    """Let it be tried at once, whatever hindered it before."""
-    waiting = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
-    waiting.update(error="", not_before_at=None)
+def pause(work: Work) -> None:
+    """Let nobody go on with it; who has its lease gives it back at the next heartbeat."""
+    Work.objects.filter(pk=work.pk).update(pause_requested=True)
+
+
+def resume(work: Work) -> None:
+    """Let it be tried at once, whatever paused or hindered it before."""
+    own = Work.objects.filter(pk=work.pk)
+    own.update(pause_requested=False)
+    own.filter(state=WorkState.WAITING).update(error="", not_before_at=None)
 
 
 def lease_of(work: Work) -> Lease:

@@ -161,7 +161,7 @@ class _Checker:
             by_message[change.message_id] = change
         running = DelayMigration.objects.filter(
             work__state__in=(WorkState.WAITING, WorkState.RUNNING)
-        ).exclude(is_paused=True, begun=None)
+        ).exclude(work__pause_requested=True, begun=None)
         self._migrated = set(running.values_list("source_id", flat=True))
 
     def verdict(self, row: ScheduledMessage) -> ChangeVerdict:

@@ -58,8 +58,7 @@ def migrate(
                 "migration. One that was killed is taken over after 20 seconds."
             )
         row.takes_undated = takes_undated
-        row.is_paused = False
-        row.save(update_fields=["takes_undated", "is_paused"])
+        row.save(update_fields=["takes_undated"])
     lease = work.lease_of(claimed)
     audit.end_interrupted(MIGRATED, source.broker, row.route)
     details: dict[str, Any] = {}
@@ -69,7 +68,7 @@ def migrate(
         try:
             tally = _move_all(row, lease, is_stopping, lambda: None)
         except BaseException as error:
-            _leave(row, lease, str(error))
+            lease.give_back(str(error), pause_requested=True)
             raise
         finally:
             details |= _counts(row)
@@ -78,13 +77,8 @@ def migrate(
     if tally.is_empty:
         lease.end(WorkState.DONE)
     else:
-        _leave(row, lease, _describe_remaining(tally))
+        lease.give_back(_describe_remaining(tally), pause_requested=True)
     return tally
-
-
-def claim(owner: str) -> Work | None:
-    """The work of a migration that is not paused, for a worker."""
-    return work.claim_first(Work.objects.filter(delaymigration__is_paused=False), owner)
 
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
@@ -105,11 +99,11 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     if tally.remaining:
         # Each further attempt counts as a delivery: quorum levels drop a message after 20 of them.
         why = _describe_remaining(tally)
-        _leave(row, lease, why)
         _record(row, outcome=f"paused: {why}")
-    elif not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
+        raise work.Paused(why)
+    if not tally.is_empty or find_publishers(source, datetime.now(UTC)).state == "open":
         raise work.Later(tally.unacknowledged, after=AGAIN_AFTER)
-    elif lease.end(WorkState.DONE):
+    if lease.end(WorkState.DONE):
         _record(row)
 
 
@@ -173,10 +167,3 @@ def _describe_remaining(tally: Tally) -> str:
         f"{count_of(tally.remaining, 'message', 'remains')} in the source. {tally.why_remaining} "
         "Resume the migration when the cause is solved or the source is empty."
     )
-
-
-def _leave(row: DelayMigration, lease: work.Lease, error: str) -> None:
-    """Pause it, unless another process took over meanwhile."""
-    with transaction.atomic():
-        if lease.give_back(error, after=timedelta(0)):
-            DelayMigration.objects.filter(pk=row.pk).update(is_paused=True)

@@ -321,9 +321,10 @@ class Run:
         if time.monotonic() - self._pulsed > PULSE_SECONDS:
             self.alive()
             self._pulsed = time.monotonic()
-            own = DelayMigration.objects.filter(pk=self.row.pk)
-            self.is_paused = own.filter(is_paused=True).exists()
-            self.lease.pulse(self.tally.moved, 0)
+            try:
+                self.lease.pulse(self.tally.moved, 0)
+            except work.Paused:
+                self.is_paused = True
             self.write_counts()
 
     def write_counts(self) -> None:

@@ -38,7 +38,7 @@ def open_migration(user: Any, source: Topology, target: Topology) -> DelayMigrat
         _cancel(user, row)
         row = None
     if row is not None:
-        work.wake(row.work)
+        work.resume(row.work)
     else:
         own = work.create(KIND, source.pk, broker=source.broker, user=user)
         row = DelayMigration.objects.create(
@@ -62,8 +62,7 @@ def request(user: Any, source: Topology, target: Topology, *, takes_undated: boo
         raise Refusal(why)
     with transaction.atomic():
         row = open_migration(user, source, target)
-        own = DelayMigration.objects.filter(pk=row.pk)
-        own.update(is_paused=False, takes_undated=takes_undated)
+        DelayMigration.objects.filter(pk=row.pk).update(takes_undated=takes_undated)
         _record(user, "migration requested", row)
 
 
@@ -85,7 +84,6 @@ def _lock(row: DelayMigration) -> None:
     """No worker claims it from here on, nor has one that was killed it any more."""
     row.work = Work.objects.select_for_update().get(pk=row.work_id)
     work.free(row.work)
-    row.refresh_from_db(fields=["is_paused"])
 
 
 def _cancel(user: Any, row: DelayMigration) -> None:
@@ -106,13 +104,12 @@ def resume(user: Any, source: Topology, *, takes_undated: bool = False) -> bool:
 
 def _set(user: Any, source: Topology, action: str, *, is_paused: bool, **more: bool) -> bool:
     with transaction.atomic():
-        rows = open_migrations().filter(source=source, is_paused=not is_paused)
+        rows = open_migrations().filter(source=source, work__pause_requested=not is_paused)
         row = rows.select_related("work").first()
         if row is None:
             return False
-        DelayMigration.objects.filter(pk=row.pk).update(is_paused=is_paused, **more)
-        if not is_paused:
-            work.wake(row.work)
+        DelayMigration.objects.filter(pk=row.pk).update(**more)
+        (work.pause if is_paused else work.resume)(row.work)
         _record(user, action, row)
     return True
 

@@ -19,7 +19,6 @@ class DelayMigration(models.Model):
     source = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     target = models.ForeignKey(Topology, models.PROTECT, related_name="+")
     work = models.OneToOneField(Work, models.PROTECT)
-    is_paused = models.BooleanField(default=False)
     takes_undated = models.BooleanField(default=False)
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
@@ -34,6 +33,10 @@ class DelayMigration(models.Model):
 
     def __str__(self) -> str:
         return f"migration from {self.source} to {self.target}"
+
+    @property
+    def is_paused(self) -> bool:
+        return self.work.pause_requested
 
     @property
     def route(self) -> str:

@@ -147,7 +147,6 @@ class ReplayBatch(models.Model):
     )
     state_at = models.DateTimeField()
     state_why = models.TextField(blank=True)
-    pause_requested = models.BooleanField(default=False)
     publish_at = models.DateTimeField(null=True, help_text="Time of the first publish.")
     canary_until = models.DateTimeField(null=True)
     selected = models.PositiveIntegerField(default=0)

@@ -260,7 +260,7 @@ def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterato
 
 def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
     """The migrations of waiting messages that go on only when somebody resumes them."""
-    rows = open_migrations().filter(source__broker__in=brokers, is_paused=True)
+    rows = open_migrations().filter(source__broker__in=brokers, work__pause_requested=True)
     for row in rows.select_related("source", "target"):
         link = Link("View migration", "migrate_delays", (row.source.slug,))
         sentence = (

@@ -32,6 +32,7 @@ from delayboard.dead_letters.replay.follow import outcome
 from delayboard.dead_letters.replay.send import send_batch
 from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.delay_migration import migrate
+from delayboard.delay_migration.request import KIND as MIGRATE
 from delayboard.models import DeadLetterQueue, Interception, InterceptionState
 from delayboard.models.background_task import (
     CHANGES,
@@ -110,7 +111,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     parked = partial(_work_off, _claims(park_queue.KIND), owner, park_queue.park)
     changed = partial(_work_off, _claims(discard.KIND), owner, discard.run)
     read = partial(_work_off, _claims(READ), owner, read_queue.attend)
-    migrated = partial(_work_off, migrate.claim, owner, migrate.attend)
+    migrated = partial(_work_off, _claims(MIGRATE), owner, migrate.attend)
     replaced = partial(_work_off, _claims(replace_queue.KIND), owner, replace_queue.attend)
     return (
         ("replay-prepare", "Replay preparation", prepared),

@@ -421,13 +421,12 @@ def _migrated(broker: Broker, user: User, target: Topology) -> Topology:
     params = delay_levels_params.Params("own", "former", 4)
     source = applied_topology(create_topology(None, broker, delay_levels.KIND, params))
     own = work.create("migrate", source.pk, broker=broker, user=user)
-    Work.objects.filter(pk=own.pk).update(error=rows.REFUSAL)
+    Work.objects.filter(pk=own.pk).update(error=rows.REFUSAL, pause_requested=True)
     DelayMigration.objects.create(
         source=source,
         target=target,
         work=own,
         requested_by=user,
-        is_paused=True,
         moved=12_345,
         malformed=2,
         doubled=17,

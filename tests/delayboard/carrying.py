@@ -5,7 +5,6 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import states
@@ -18,9 +17,7 @@ RETURNED = Answer("returned", "no queue")
 
 def carried(batch: ReplayBatch, stop: Event | None = None) -> Work:
     """What becomes of it by one claim."""
-    Work.objects.filter(state=WorkState.WAITING, not_before_at__lt=change_state.NEVER).update(
-        not_before_at=None
-    )
+    Work.objects.filter(state=WorkState.WAITING).update(not_before_at=None)
     claimed = work.claim(("replay",), "worker")
     assert claimed is not None
     work.attempt(replay, claimed, stop=stop or Event())

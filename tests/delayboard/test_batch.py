@@ -148,7 +148,9 @@ def test_a_worker_that_is_at_it_is_asked_to_pause_or_end(user: User, broker: Bro
     batch = started(user, broker, [b"1"])
     work.claim(("replay",), "worker")
     change_state.pause(user, batch)
-    assert (now_of(batch).state, now_of(batch).pause_requested) == (BatchState.RUNNING, True)
+    own = now_of(batch).work
+    assert own is not None
+    assert (now_of(batch).state, own.pause_requested) == (BatchState.RUNNING, True)
     change_state.cancel(user, batch)
     row = now_of(batch)
     assert row.work is not None

@@ -345,7 +345,7 @@ def test_messages_that_are_being_migrated_are_not_changed(topology: Topology) ->
     (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
     assert "are being migrated" in verdict.problem
     # One that is paused and has begun nothing touches none of them.
-    DelayMigration.objects.update(is_paused=True)
+    work.pause(own)
     (verdict,) = check.check([row], ChangeKind.CANCEL, timezone.now())
     assert not verdict.problem
     MovedMessage.objects.create(migration=running, key="m")

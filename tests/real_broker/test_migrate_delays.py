@@ -22,10 +22,11 @@ from delayboard.delay_migration import move_messages
 from delayboard.delay_migration import request as migration_requests
 from delayboard.delay_migration.check import read_depths
 from delayboard.delay_migration.due_times import DELAY_HEADER
-from delayboard.delay_migration.migrate import attend, claim, migrate
+from delayboard.delay_migration.migrate import attend, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW
+from delayboard.delay_migration.request import KIND
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.analytics.builders import follow_log
@@ -345,7 +346,7 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     migration_requests.request(None, source, target)
     paused = work_off()
     assert (paused.moved, paused.malformed, paused.is_paused) == (1, 0, True)
-    assert claim("worker") is None
+    assert work.claim((KIND,), "worker") is None
     page = migration_page(source, target)
     assert "1 message remains in the source. A message without a publish time" in page
     assert "Resume migration" in page
@@ -430,7 +431,7 @@ def work_off(times: int = 1) -> DelayMigration:
     """As the worker's task does."""
     for _ in range(times):
         Work.objects.filter(state=WorkState.WAITING).update(not_before_at=None)
-        claimed = claim("worker")
+        claimed = work.claim((KIND,), "worker")
         assert claimed is not None
         work.attempt(attend, claimed, stop=Event())
     return DelayMigration.objects.select_related("work").get()
@@ -453,7 +454,7 @@ def test_a_worker_migrates_what_the_page_requests_and_goes_on_while_there_are_pu
     migration = work_off()
     assert (migration.moved, migration.work.state) == (2, WorkState.WAITING)
     client.post(reverse("delay_migration_pause", args=[source.slug]))
-    assert claim("worker") is None
+    assert work.claim((KIND,), "worker") is None
     delay_all(vhost, {"c": 100 * SECOND})
     assert "Resume migration" in migration_page(source, target)
     client.post(reverse("delay_migration_continue", args=[source.slug]))
@@ -461,7 +462,7 @@ def test_a_worker_migrates_what_the_page_requests_and_goes_on_while_there_are_pu
     assert (migration.moved, migration.work.state) == (3, WorkState.WAITING)
     type(row).objects.update(entered_at=datetime.now(UTC) - timedelta(hours=1))
     assert work_off().work.state == WorkState.DONE
-    assert claim("worker") is None
+    assert work.claim((KIND,), "worker") is None
     actions = AuditEntry.objects.filter(action__contains="migrat")
     assert sorted(actions.values_list("action", flat=True)) == [
         "delays migrated",
@@ -499,7 +500,7 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     assert hindered.outcome.startswith("paused: ")
     assert hindered.details["moved"] == paused.moved
     management.declare_queue(Queue("work"))
-    assert claim("worker") is None
+    assert work.claim((KIND,), "worker") is None
     migration_requests.resume(None, source)
     done = work_off()
     assert (done.moved, done.work.state) == (400, WorkState.DONE)

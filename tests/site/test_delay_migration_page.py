@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analytics.models import Firehose, Recording, ScheduledMessage
-from delayboard.delay_migration import check, migrate
+from delayboard.delay_migration import check
 from delayboard.delay_migration import request as migrations
 from delayboard.delay_migration.steps import QUIET, find_publishers, list_steps
 from delayboard.models import DelayMigration, MovedMessage
@@ -177,10 +177,10 @@ def test_a_paused_migration_is_a_warning_and_can_be_cancelled(source: Topology) 
     client, cancel = signed_in(Role.OPERATOR), reverse("delay_migration_cancel", args=[source.slug])
     assert "wait until the worker has stopped" in client.post(cancel, follow=True).content.decode()
     assert list(find_paused_migrations([source.broker])) == []
-    migrations.pause(None, source)
     # A worker has it for as long as its lease lasts.
     own = DelayMigration.objects.get().work
     assert work.claim_this(own, "worker")
+    migrations.pause(None, source)
     assert "wait until the worker has stopped" in client.post(cancel, follow=True).content.decode()
     Work.objects.update(leased_until_at=datetime.now(UTC) - timedelta(seconds=1))
     (problem,) = find_paused_migrations([source.broker])
@@ -209,10 +209,10 @@ def test_a_worker_finds_a_free_migration_behind_ten_that_wait(source: Topology) 
         if number < 10:
             Work.objects.filter(pk=own.pk).update(not_before_at=timezone.now() + QUIET)
         DelayMigration.objects.create(source=source, target=target, work=own)
-    claimed = migrate.claim("worker")
+    claimed = work.claim((migrations.KIND,), "worker")
     assert claimed is not None
     assert claimed.pk == own.pk
-    assert migrate.claim("worker") is None
+    assert work.claim((migrations.KIND,), "worker") is None
 
 
 class Plugin:

@@ -291,7 +291,8 @@ def test_a_broker_error_after_the_work_was_returned_is_raised() -> None:
 
 
 def test_of_several_that_want_to_be_alone_one_is() -> None:
-    inside, refused = [], []
+    inside: list[int] = []
+    refused: list[int] = []
     barrier = threading.Barrier(6)
 
     def enter(place: int) -> None:
@@ -321,3 +322,40 @@ def test_who_was_alone_for_too_long_is_followed_by_another() -> None:
             assert next_one is not None
             assert not lease.renew(0, 0)
             assert next_one.renew(0, 0)
+
+
+def test_paused_work_is_given_back_and_claimed_only_to_be_cancelled_or_when_it_is_resumed() -> None:
+    asked()
+    row = claimed()
+    work.pause(row)
+
+    def do(own: Work, **_: object) -> None:
+        work.lease_of(own).pulse(1, 3)
+
+    work.attempt(do, row, stop=threading.Event())
+    row.refresh_from_db()
+    assert (row.state, row.error) == (WorkState.WAITING, "")
+    assert work.claim(("replay",), "another") is None
+    Work.objects.update(cancel_requested=True)
+    work.attempt(do, claimed("another"), stop=threading.Event())
+    row.refresh_from_db()
+    assert row.state == WorkState.CANCELLED
+    other = asked()
+    work.pause(other)
+    assert work.claim(("replay",), "one") is None
+    work.resume(other)
+    assert claimed().pk == other.pk
+
+
+def test_work_that_pauses_itself_waits_with_its_reason_until_it_is_resumed() -> None:
+    asked()
+
+    def do(own: Work, **_: object) -> None:
+        raise work.Paused("Three remain.")
+
+    row = claimed()
+    work.attempt(do, row, stop=threading.Event())
+    row.refresh_from_db()
+    assert (row.error, row.pause_requested) == ("Three remain.", True)
+    work.resume(row)
+    assert claimed().error == ""

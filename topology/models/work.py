@@ -25,13 +25,17 @@ ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
 
 
 class Work(models.Model):
-    """`fence` grows with every claim: a worker that lost its lease can no longer write."""
+    """`fence` grows with every claim: a worker that lost its lease can no longer write.
+
+    What waits and has `pause_requested` is paused: it is claimed only to be cancelled.
+    """
 
     kind = models.CharField(max_length=30)
     subject = models.BigIntegerField(help_text="The row that the work is about.")
     broker = models.ForeignKey(Broker, models.CASCADE, null=True)
     state = models.CharField(max_length=10, choices=WorkState.choices, default=WorkState.WAITING)
     cancel_requested = models.BooleanField(default=False)
+    pause_requested = models.BooleanField(default=False)
     fence = models.PositiveIntegerField(default=0)
     owner = models.CharField(max_length=100, blank=True)
     leased_until_at = models.DateTimeField(null=True)

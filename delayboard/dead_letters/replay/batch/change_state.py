@@ -6,7 +6,7 @@ actions the second gets a message that the first has happened.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -22,8 +22,6 @@ KIND = "replay"
 KIND_PREPARE = "replay-prepare"
 # Messages claimed, or given back, while the page waits; more are left to the worker.
 AT_ONCE = 5000
-# The work of a paused batch can be claimed from then on.
-NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 ONLY_REPEATS = (
     "All of these messages are possible repeats and are excluded. Include them to replay them, or "
@@ -64,7 +62,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
 def pause(user: Any, batch: ReplayBatch) -> None:
     """Publish nothing more until it is resumed. Raises BatchError if there is nothing to pause.
 
-    The worker stops within a second; until then only `pause_requested` is set.
+    The worker stops within a second; until then only its work is paused.
     """
     with transaction.atomic():
         locked = _lock_batch(batch)
@@ -74,7 +72,8 @@ def pause(user: Any, batch: ReplayBatch) -> None:
         if locked.state == BatchState.PAUSED:
             raise BatchError("This replay is paused already.")
         if is_leased(locked.work):
-            _update(locked, pause_requested=True, state_why=f"Paused by {_name_user(user)}.")
+            work.pause(locked.work)
+            _update(locked, state_why=f"Paused by {_name_user(user)}.")
         else:
             set_paused(locked, f"Paused by {_name_user(user)}.")
         record_action(user, "replay paused", locked)
@@ -94,18 +93,14 @@ def resume(user: Any, batch: ReplayBatch) -> None:
             raise BatchError("This replay is being cancelled already.")
         now = timezone.now()
         waits = locked.publish_at is not None and locked.publish_at > now
-        changes: dict[str, Any] = {
-            "pause_requested": False,
-            "state_why": claims.describe_unavailable(locked),
-        }
+        changes: dict[str, Any] = {"state_why": claims.describe_unavailable(locked)}
         if locked.stop_after and locked.died >= locked.stop_after:
             changes["stop_after"] = locked.died + locked.stop_after
         if locked.canary_until is not None:
             changes["canary_until"] = min(now, locked.canary_until)
         changes["state"] = BatchState.WAITING if waits else BatchState.RUNNING
         _update(locked, state_at=now, **changes)
-        _release_work(locked, locked.publish_at if waits else None)
-        Work.objects.filter(pk=locked.work.pk).update(error="")
+        _release_work(locked, locked.publish_at if waits else None, error="")
         record_action(user, "replay resumed", locked)
 
 
@@ -146,14 +141,8 @@ def is_leased(of: Work) -> bool:
 
 def set_paused(batch: ReplayBatch, why: str) -> None:
     """It is paused, and nobody can claim its work; the caller has locked that."""
-    _release_work(batch, NEVER)
-    _update(
-        batch,
-        state=BatchState.PAUSED,
-        state_at=timezone.now(),
-        state_why=why,
-        pause_requested=False,
-    )
+    _release_work(batch, None, pause_requested=True)
+    _update(batch, state=BatchState.PAUSED, state_at=timezone.now(), state_why=why)
 
 
 def _begin_work(user: Any, batch: ReplayBatch) -> None:
@@ -190,7 +179,9 @@ def _cancel_work(user: Any, batch: ReplayBatch) -> None:
     _update(batch, state=BatchState.CANCELLED, state_at=now, state_why=why, work=batch.work)
 
 
-def _release_work(batch: ReplayBatch, not_before: datetime | None) -> None:
+def _release_work(
+    batch: ReplayBatch, not_before: datetime | None, *, pause_requested: bool = False, **values: Any
+) -> None:
     """Its work waits, whoever held it: the fence keeps a worker out whose lease has run out."""
     assert batch.work is not None
     Work.objects.filter(pk=batch.work.pk).update(
@@ -198,6 +189,8 @@ def _release_work(batch: ReplayBatch, not_before: datetime | None) -> None:
         fence=F("fence") + 1,
         leased_until_at=None,
         not_before_at=not_before,
+        pause_requested=pause_requested,
+        **values,
     )
 
 

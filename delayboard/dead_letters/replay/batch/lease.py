@@ -49,7 +49,7 @@ class BatchLease:
         """What people want of it."""
         rows = ReplayBatch.objects.filter(pk=self.batch.pk)
         found = rows.values_list(
-            "state", "pause_requested", "work__cancel_requested", "work__fence", "work__state"
+            "state", "work__pause_requested", "work__cancel_requested", "work__fence", "work__state"
         )
         state, pause, cancel, fence, work_state = found.get()
         if fence != self.work_lease.fence or work_state != WorkState.RUNNING:
@@ -76,8 +76,7 @@ class BatchLease:
         """Pause it as people want. Raises LeaseLost."""
         with transaction.atomic():
             if self.renew() == "pause":
-                self.batch.refresh_from_db(fields=["state_why"])
-                change_state.set_paused(self.batch, self.batch.state_why)
+                self._pause()
 
     def complete(self, why: str | None = None, **values: Any) -> None:
         """Close the batch as done; not when its cancellation is requested. Raises LeaseLost.
@@ -88,17 +87,15 @@ class BatchLease:
             if self.renew() == "cancel":
                 return
             why = claims.describe_unavailable(self.batch) if why is None else why
-            ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_requested": False}
-            self._update(state_why=why, **ended, **values)
+            self._update(state_why=why, state=BatchState.DONE, state_at=timezone.now(), **values)
             self.work_lease.end(WorkState.DONE)
 
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
         """Give back what is not published, a chunk in each transaction. Raises LeaseLost."""
         with transaction.atomic():
             self.renew()
-            ended = {"state": BatchState.CANCELLED, "pause_requested": False}
-            rows = ReplayBatch.objects.filter(pk=self.batch.pk)
-            rows.exclude(state=BatchState.CANCELLED).update(state_at=timezone.now(), **ended)
+            rows = ReplayBatch.objects.filter(pk=self.batch.pk).exclude(state=BatchState.CANCELLED)
+            rows.update(state=BatchState.CANCELLED, state_at=timezone.now())
         last = 0
         while not is_stopping():
             with transaction.atomic():
@@ -111,11 +108,13 @@ class BatchLease:
         self.give_back("", after=timedelta(0))
 
     def give_back(self, error: str, *, after: timedelta) -> None:
-        """Let it be tried again later; at once when people want something of it."""
+        """Let it be tried again later, or pause it as people want."""
         with transaction.atomic():
             if self.work_lease.report(error):
-                wait = timedelta(0) if self.read_request() else after
-                self.work_lease.give_back(error, after=wait)
+                if self.read_request() == "pause":
+                    self._pause()
+                else:
+                    self.work_lease.give_back(error, after=after)
 
     def report(self, error: str) -> None:
         """What keeps it from going on; "" when nothing does."""
@@ -124,6 +123,10 @@ class BatchLease:
     def wait_until(self, moment: datetime) -> None:
         """Let it be tried again at that moment."""
         self.give_back("", after=max(timedelta(0), moment - timezone.now()))
+
+    def _pause(self) -> None:
+        self.batch.refresh_from_db(fields=["state_why"])
+        change_state.set_paused(self.batch, self.batch.state_why)
 
     def _update(self, **values: Any) -> None:
         if values:
