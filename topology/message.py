@@ -14,9 +14,11 @@ from topology.definitions import Definitions
 
 Headers: TypeAlias = Mapping[str, Any]
 
+# What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
+COUNTED_BY_QUEUE = frozenset({"x-delivery-count", "x-acquired-count"})
 # What dying, passing a quorum queue or a replay adds to a message
 # (rabbit_dead_letter.erl 3.10.8, mc_amqpl.erl 4.3.5).
-DEATH_HEADERS = frozenset(
+DEATH_HEADERS = COUNTED_BY_QUEUE | frozenset(
     {
         "x-death",
         "x-first-death-exchange",
@@ -25,8 +27,6 @@ DEATH_HEADERS = frozenset(
         "x-last-death-exchange",
         "x-last-death-queue",
         "x-last-death-reason",
-        "x-delivery-count",
-        "x-acquired-count",
     }
 )
 TRACKING_HEADER = "delayboard-tracking-id"

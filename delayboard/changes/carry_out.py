@@ -22,7 +22,6 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.copies import publish_copies, publish_in_place
 from delayboard.changes.limits import GRACE, HORIZON
-from delayboard.changes.outgoing import lost_to_taps
 from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
@@ -39,6 +38,7 @@ from topology.broker.management.observe import observe
 from topology.definitions import Definitions
 from topology.message import Message, Publish
 from topology.models import Topology
+from topology.provisioning.taps import lost_to_taps
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
@@ -309,7 +309,7 @@ def _is_moved(change: ScheduledChange) -> bool:
 
 def _end(moved: Intercepted, publish: Publish, found: Definitions) -> bool:
     """A tap of ours confirms what no real queue takes: the message itself goes on then."""
-    if why := lost_to_taps(publish, found):
+    if why := lost_to_taps(found, publish):
         take.fail(moved.change, f"No queue receives the message: {why}.")
         return False
     return take.finish(moved.change, publish)

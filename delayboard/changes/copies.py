@@ -10,26 +10,19 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.changes import take
 from delayboard.changes.limits import MARGIN
-from delayboard.changes.outgoing import lost_to_taps, replacement
+from delayboard.changes.outgoing import replacement
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import (
-    BrokerError,
-    Conflict,
-    Nacked,
-    NotFound,
-    OutcomeUnknown,
-    Refused,
-    Returned,
-)
+from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.message import Message, Publish
-from topology.operations.nacks import NackCheck
+from topology.operations.nacks import explaining
 from topology.patterns.pattern import ParamsError
+from topology.provisioning.taps import lost_to_taps
 
 # Copies published between two looks at the broker; a kill can repeat these, each marked.
 AT_ONCE = 20
@@ -39,8 +32,8 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
     """Publish what is not yet. Each is begun in the database first.
 
     What was begun and is not confirmed, be it by a process that died, is published once more and
-    marked. Where the message itself is due, it is too late for a copy. Raises OutcomeUnknown, and
-    BrokerError where nobody can be reached.
+    marked. Where the message itself is due, it is too late for a copy. Raises a BrokerError that
+    may pass.
     """
     rows = interception.changes.filter(
         state=ChangeState.PENDING, is_copied=True, copied_at=None
@@ -56,64 +49,59 @@ def publish_copies(interception: Interception, step: Callable[[], None]) -> None
             published = []
             for change in changes[first : first + AT_ONCE]:
                 step()
-                if publish := _publish(change, channel):
+                if publish := _publish_copy(change, channel):
                     published.append((change, publish))
             if published:
                 _settle_copies(interception, published)
 
 
 def publish_in_place(
-    change: ScheduledChange, message: Message, channel: Publisher
+    change: ScheduledChange,
+    message: Message,
+    channel: Publisher,
+    begin: Callable[[ScheduledChange], bool] = take.begin,
 ) -> Publish | None:
-    """What was published in its place; None when that was undone or refused."""
+    """What was published in its place; None when that was undone or refused.
+
+    `begin` writes down that it is published. Raises a BrokerError that may pass: call again.
+    """
     try:
         declares, publish = replacement(change, message)
         channel.declare(declares)
-        if not take.begin(change):
+        if not begin(change):
             return None
-        channel.publish(publish)
-    except Nacked:
-        _fail_nacked(change, publish)
-        return None
-    except (ParamsError, FieldError, Conflict, NotFound, Refused, Returned) as error:
+        with explaining(change.broker, publish):
+            channel.publish(publish)
+    except Nacked as error:
+        # Not published again: where a tap is down, each time would be a duplicate.
+        take.fail(change, str(error), may_have_arrived=True)
+    except (ParamsError, FieldError) as error:
         take.fail(change, str(error))
-        return None
-    return publish
-
-
-def _fail_nacked(change: ScheduledChange, publish: Publish) -> None:
-    """Not published again: where a tap is down, each time would be a duplicate."""
-    nack = NackCheck(change.broker).explain(publish)
-    take.fail(change, nack.sentence, may_have_arrived=not nack.is_refused)
-
-
-def _publish(change: ScheduledChange, channel: Publisher) -> Publish | None:
-    """What is published; None for what was undone or refused. Raises OutcomeUnknown."""
-    begun = ScheduledChange.objects.filter(pk=change.pk, state=ChangeState.PENDING)
-    if not begun.update(
-        copy_begun_at=timezone.now(), may_be_duplicated=change.copy_begun_at is not None
-    ):
-        return None
-    message = (
-        rebuild(change.message)
-        if change.message
-        else "The message is no longer on the list of waiting messages."
-    )
-    try:
-        if isinstance(message, str):
-            raise ParamsError({"": message})
-        declares, publish = replacement(change, message)
-        channel.declare(declares)
-        channel.publish(publish)
-    except Nacked:
-        _fail_nacked(change, publish)
-        return None
-    except OutcomeUnknown:
-        raise
-    except (BrokerError, ParamsError, FieldError) as error:
+    except BrokerError as error:
+        if error.retry_helps:
+            raise
         take.fail(change, str(error))
+    else:
+        return publish
+    return None
+
+
+def _publish_copy(change: ScheduledChange, channel: Publisher) -> Publish | None:
+    """As `publish_in_place`, of a copy."""
+    if change.message is None:
+        take.fail(change, "The message is no longer on the list of waiting messages.")
         return None
-    return publish
+    message = rebuild(change.message)
+    if isinstance(message, str):
+        take.fail(change, message)
+        return None
+    return publish_in_place(change, message, channel, _begin_copy)
+
+
+def _begin_copy(change: ScheduledChange) -> bool:
+    rows = ScheduledChange.objects.filter(pk=change.pk, state=ChangeState.PENDING)
+    is_again = change.copy_begun_at is not None
+    return bool(rows.update(copy_begun_at=timezone.now(), may_be_duplicated=is_again))
 
 
 def _settle_copies(
@@ -129,7 +117,7 @@ def _settle_copies(
     except BrokerError as error:
         raise OutcomeUnknown(str(error)) from error
     for change, publish in published:
-        if why := lost_to_taps(publish, found):
+        if why := lost_to_taps(found, publish):
             take.fail(change, f"No queue receives the copy: {why}.")
         else:
             _confirm(change, publish)

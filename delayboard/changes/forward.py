@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -30,8 +31,8 @@ from topology.broker.amqp.pipeline import CONFIRMED, Answer, Pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import edit_properties
-from topology.message import DOUBLED_HEADER, Message, Publish
+from topology.broker.properties.read import edit_properties, mark_doubled
+from topology.message import Message, Publish
 from topology.transfer import interception as objects
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken
@@ -46,8 +47,6 @@ PATIENCE_SECONDS = 600.0
 # Seconds until a refused message is published again.
 RETRY_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
-# What a quorum queue adds to a message that it delivers again.
-_ADDED = frozenset({"x-delivery-count", "x-acquired-count"})
 # What a message is published as; None where nothing is, because it is taken out.
 Sent: TypeAlias = Taken[Publish | None]
 
@@ -164,7 +163,7 @@ class Forwarder:
                 f"wait. {answer.error}"
             )
             if answer.kind == "nacked":
-                publish = marked(publish)
+                publish = _marked(publish)
         else:
             self._is_binding_lost = True
             if answer.kind == "failed":
@@ -199,7 +198,7 @@ class Forwarder:
             else:
                 publish = self._onward(message)
                 # What should have taken its place may have arrived.
-                self._publish_again(tag, marked(publish) if change.may_be_duplicated else publish)
+                self._publish_again(tag, _marked(publish) if change.may_be_duplicated else publish)
 
     def _is_ended(self) -> bool:
         """Whether all that has come is forwarded: what goes back comes again, marked.
@@ -247,32 +246,13 @@ class Forwarder:
     def _onward(self, message: Message) -> Publish:
         """As it came; without another's user id, which the broker would refuse."""
         properties = message.properties
-        publish = Publish(self._objects.out, message.routing_key, properties, message.body)
         if message.redelivered or self._executor.is_doubtful:
-            publish = marked(publish)
+            properties = mark_doubled(properties)
         if properties.user_id not in (None, self._row.broker.username):
-            publish = _edited(publish, drop=frozenset({"user_id"}))
-        return publish
+            with suppress(FieldError):
+                properties = edit_properties(properties, drop=frozenset({"user_id"}))
+        return Publish(self._objects.out, message.routing_key, properties, message.body)
 
 
-def marked(publish: Publish) -> Publish:
-    """One that its consumer may have got before; without what a quorum queue adds to it."""
-    return _edited(publish, headers={DOUBLED_HEADER: "1"})
-
-
-def _edited(
-    publish: Publish,
-    *,
-    headers: dict[str, str] | None = None,
-    drop: frozenset[str] = frozenset(),
-) -> Publish:
-    try:
-        properties = edit_properties(
-            publish.properties,
-            drop_header=lambda name: name in _ADDED,
-            set_headers=headers,
-            drop=drop,
-        )
-    except FieldError:
-        return publish
-    return replace(publish, properties=properties)
+def _marked(publish: Publish) -> Publish:
+    return replace(publish, properties=mark_doubled(publish.properties))

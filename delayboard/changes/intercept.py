@@ -20,7 +20,7 @@ from delayboard.changes import take
 from delayboard.changes.carry_out import executing
 from delayboard.changes.check import known_point
 from delayboard.changes.copies import publish_copies
-from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder, marked
+from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder
 from delayboard.changes.limits import HORIZON, LEAD
 from delayboard.changes.point import NoQueue, Unchangeable, exit_of
 from delayboard.changes.request import begins_at, opens_at
@@ -176,7 +176,7 @@ class _Interception(Session):
         own = f"forwarder of {self.row.queue}"
         with (
             executing(self) as executor,
-            pipeline(address, own, mark_again=marked) as publishing,
+            pipeline(address, own) as publishing,
             intake(address, self.objects.name, prefetch=PREFETCH, is_ordered=True) as taking,
         ):
             forwarder = Forwarder(self, management, publishing, taking, executor)

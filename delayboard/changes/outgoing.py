@@ -13,7 +13,6 @@ from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions
 from topology.message import DOUBLED_HEADER, Message, Publish
-from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 # Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
 CHANGE_HEADER = "x-opt-delayboard-change"
@@ -60,10 +59,3 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     properties = strip_for_replay(message.properties, headers)
     declares = Definitions(queues=route.declares.queues)
     return declares, Publish(route.exchange, route.routing_key, properties, message.body)
-
-
-def lost_to_taps(publish: Publish, definitions: Definitions) -> str:
-    """Why nothing but a tap of ours took a message that was confirmed; "" when a queue did."""
-    if publish.exchange not in tapped_exchanges(definitions):
-        return ""
-    return lost_without_taps(definitions, publish)

@@ -308,7 +308,7 @@ class Run:
 
     def _count(self, mark: Mark, answer: Answer) -> None:
         if answer.kind != "confirmed":
-            if answer.kind in ("unknown", "nacked"):
+            if answer.may_have_arrived:
                 self._doubtful.add(mark.key)
             self.tally.leave(answer.error)
             return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from threading import Event
@@ -284,7 +283,7 @@ def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None
     messages.pulse(alive)
     with (
         declaring(job.broker, outgoing) as declared,
-        pipeline(job.broker.address, "publish job", mark_again=_marked) as channel,
+        pipeline(job.broker.address, "publish job") as channel,
     ):
         messages.declare = partial(channel.declare, outgoing.declares)
         messages.declare_again()
@@ -339,11 +338,6 @@ def _refuse_unfit(outgoing: OutgoingMessage, prediction: Prediction) -> None:
         )
     if len(outgoing.body) > LARGEST_BODY:
         raise Refusal("The body of many messages can be at most 256 KiB. Shorten the body.")
-
-
-def _marked(publish: Publish) -> Publish:
-    properties = edit_properties(publish.properties, set_headers={DOUBLED_HEADER: "1"})
-    return replace(publish, properties=properties)
 
 
 def _end(job: PublishJob, lease: work.Lease, state: WorkState, error: str = "") -> None:

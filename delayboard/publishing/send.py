@@ -23,16 +23,16 @@ from delayboard.publishing.own_declared import owning
 from delayboard.publishing.predict import Prediction
 from topology import audit, snapshots
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
-from topology.broker.errors import BrokerError, Conflict, Nacked, OutcomeUnknown, Returned
+from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
 from topology.broker.management.client import Management
 from topology.broker.management.refresh import refresh_route
 from topology.broker.properties.read import build_properties
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, Topology
-from topology.operations.nacks import NackCheck
+from topology.operations.nacks import explaining
 from topology.provisioning.plan import conflict_sentences, make_plan
-from topology.provisioning.taps import lost_without_taps, tapped_exchanges
+from topology.provisioning.taps import lost_to_taps
 
 # The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
 # failed to store comes back in the same way (routing/matching/delayed_exchange.py; not tried).
@@ -106,13 +106,10 @@ def send(
             publisher(
                 broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
             ) as channel,
+            explaining(broker, publish),
         ):
             channel.publish_by(outgoing.route, publish, declared)
         _refuse_tap_alone(broker, publish)
-    except Nacked:
-        nack = NackCheck(broker).explain(publish)
-        row.sent = Sent.REFUSED if nack.is_refused else Sent.UNKNOWN
-        row.error = nack.sentence
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
     except Returned as error:
@@ -170,7 +167,7 @@ def explain_tap_alone(broker: Broker, management: Management, publish: Publish) 
     known = snapshots.latest(broker.pk)
     snapshot = known.snapshot if known and known.snapshot else snapshots.recent(broker)
     found = refresh_route(management, snapshot.definitions, publish.exchange)
-    return lost_without_taps(found, publish) if publish.exchange in tapped_exchanges(found) else ""
+    return lost_to_taps(found, publish)
 
 
 def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:

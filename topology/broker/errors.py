@@ -9,6 +9,7 @@ BrokerError
 ├── Blocked         an alarm: the broker takes no publishes until it has memory and disk again
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
 │   └── Nacked      a queue refused the message or failed: others may have it (routing/nack.py)
+├── Rejected        a nack of which somebody found out that no queue took the message
 ├── Unsupported     this broker cannot do that
 ├── AddressError    the address or its certificate cannot be used (topology.broker.address)
 └── DecryptionError its password cannot be read (topology.models.secrets)
@@ -55,6 +56,10 @@ class OutcomeUnknown(BrokerError):
 
 
 class Nacked(OutcomeUnknown):
+    pass
+
+
+class Rejected(BrokerError):
     pass
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from topology import snapshots
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.pipeline import Answer
-from topology.broker.errors import NACKED, BrokerError, NotFound
+from topology.broker.errors import NACKED, BrokerError, Nacked, NotFound, Rejected
 from topology.broker.management.client import Management
 from topology.broker.management.observe import read_with_policies
 from topology.broker.management.refresh import refresh_route
@@ -27,6 +27,16 @@ LASTS_SECONDS = 1.0
 # Seconds that a look at a route, or at its queues, waits for the broker: a lease lasts longer.
 LOOK_SECONDS = 5.0
 _UNKNOWN = Nack(False, NACKED)
+
+
+@contextmanager
+def explaining(broker: Broker, publish: Publish) -> Iterator[None]:
+    """A publish by itself: what it raises as Nacked is raised with its reason, or as Rejected."""
+    try:
+        yield
+    except Nacked as error:
+        nack = NackCheck(broker).explain(publish)
+        raise (Rejected if nack.is_refused else Nacked)(nack.sentence) from error
 
 
 class NackCheck:

@@ -23,10 +23,8 @@ from delayboard.dead_letters.parked.store import Prepared
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import edit_properties, read_properties
-from topology.message import Headers
+from topology.message import COUNTED_BY_QUEUE, Headers
 
-# What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
-COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})
 # Time after parking in which acks that seemed sure are doubted.
 LONGEST_OUTAGE = timedelta(hours=1)
 
@@ -63,17 +61,17 @@ def number_unsure(parking: Parking) -> int:
 
 def identity(raw: bytes) -> bytes:
     """The properties without what a queue adds when it delivers a message again."""
-    if not any(name.encode() in raw for name in COUNTERS):
+    if not any(name.encode() in raw for name in COUNTED_BY_QUEUE):
         return raw
     try:
-        return edit_properties(read_properties(raw), drop_header=COUNTERS.__contains__).raw
+        return edit_properties(read_properties(raw), drop_header=COUNTED_BY_QUEUE.__contains__).raw
     except FieldError:
         return raw
 
 
 def deliveries(headers: Headers) -> int:
     """How many deliveries before this one the queue has counted in the headers."""
-    counts = [headers.get(name) for name in COUNTERS]
+    counts = [headers.get(name) for name in COUNTED_BY_QUEUE]
     return sum(count for count in counts if isinstance(count, int) and count > 0)
 
 

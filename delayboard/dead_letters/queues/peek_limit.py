@@ -20,7 +20,7 @@ from topology.broker.errors import BrokerError, NotFound, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.management.refresh import read_queue
 from topology.definitions import Queue
-from topology.message import Message
+from topology.message import COUNTED_BY_QUEUE, Message
 from topology.models import Broker
 from topology.routing.consumer import delivery_limit
 from topology.snapshot import Snapshot
@@ -135,7 +135,7 @@ def learn(broker: Broker, queue: Queue, counted: int, most: int, *, saw_all: boo
 
 def deliveries(message: Message) -> int:
     """How often it was delivered and requeued, according to the broker."""
-    found = [message.headers.get(name) for name in ("x-delivery-count", "x-acquired-count")]
+    found = [message.headers.get(name) for name in COUNTED_BY_QUEUE]
     return max((n for n in found if isinstance(n, int) and not isinstance(n, bool)), default=0)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import pika
@@ -25,6 +25,7 @@ from topology.broker.errors import (
     OutcomeUnknown,
     unroutable_sentence,
 )
+from topology.broker.properties.read import mark_doubled
 from topology.definitions import Definitions
 from topology.message import Publish
 
@@ -44,13 +45,18 @@ class Answer(NamedTuple):
     did not match any in flight; the message may exist twice. `nacked`: a queue refused it or
     failed, so the message may have arrived; `publish` is what was nacked. `refused`: a nack of
     which somebody found out that no queue took the message (topology/operations/nacks.py).
-    `unknown`: no confirm arrived before the wait ended.
+    `unknown`: no confirm arrived before the wait ended, or the connection was lost.
     """
 
     kind: Literal["confirmed", "returned", "refused", "nacked", "failed", "unknown"]
     error: str = ""
     again: bool = False
     publish: Publish | None = None
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """Whether a queue may have the message: a repeat of it may be a duplicate."""
+        return self.again or self.kind in ("confirmed", "nacked", "unknown")
 
 
 CONFIRMED = Answer("confirmed")
@@ -72,19 +78,12 @@ class Pipeline(Generic[Token]):
     When RabbitMQ closes the channel (no such exchange, no permission, an invalid property), the
     pipeline opens another and publishes again what had no confirm, one message at a time: so the
     message that closes the channel is known, and each message gets its answer. The same happens
-    when a returned message may be any of several in flight. `mark_again` makes the second publish
-    from the first.
+    when a returned message may be any of several in flight. The second publish is marked.
     """
 
-    def __init__(
-        self,
-        connection: pika.BlockingConnection,
-        address: Address,
-        mark_again: Callable[[Publish], Publish] = lambda publish: publish,
-    ) -> None:
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
         self._connection = connection
         self._address = address
-        self._mark_again = mark_again
         self._frame_max: int = connection._impl.params.frame_max
         self._in_flight: OrderedDict[int, _Flight[Token]] = OrderedDict()
         self._careful: deque[_Flight[Token]] = deque()
@@ -207,7 +206,8 @@ class Pipeline(Generic[Token]):
 
     def _take_care(self, flight: _Flight[Token]) -> None:
         flight.again, flight.is_returned, flight.may_be_returned = True, False, False
-        flight.publish = self._mark_again(flight.publish)
+        properties = mark_doubled(flight.publish.properties)
+        flight.publish = replace(flight.publish, properties=properties)
         self._careful.append(flight)
 
     def _why(self, reason: Any, publish: Publish) -> str:
@@ -287,9 +287,7 @@ class Pipeline(Generic[Token]):
 
 
 @contextmanager
-def pipeline(
-    address: Address, name: str, mark_again: Callable[[Publish], Publish] = lambda publish: publish
-) -> Iterator[Pipeline[Any]]:
+def pipeline(address: Address, name: str) -> Iterator[Pipeline[Any]]:
     """A pipeline for the length of a block. Raises BrokerError."""
     with open_connection(address, name) as connection:
-        yield Pipeline(connection, address, mark_again)
+        yield Pipeline(connection, address)

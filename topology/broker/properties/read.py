@@ -27,7 +27,7 @@ from topology.broker.properties.raw import (
     set_by,
     skip_values,
 )
-from topology.message import Properties
+from topology.message import COUNTED_BY_QUEUE, DOUBLED_HEADER, Properties
 
 _USER_ID = frozenset({"user_id"})
 _PLAIN = frozenset({str, int, bool})
@@ -107,6 +107,21 @@ def strip_if_readable(
     """The same, or unchanged where the bytes cannot be taken apart: such a message never died."""
     try:
         return strip_for_replay(properties, set_headers, drop=drop)
+    except FieldError:
+        return properties
+
+
+def mark_doubled(properties: Properties) -> Properties:
+    """Those of a message that may be in the broker already, without what a quorum queue added.
+
+    Unchanged where the bytes cannot be taken apart.
+    """
+    try:
+        return edit_properties(
+            properties,
+            drop_header=COUNTED_BY_QUEUE.__contains__,
+            set_headers={DOUBLED_HEADER: "1"},
+        )
     except FieldError:
         return properties
 
