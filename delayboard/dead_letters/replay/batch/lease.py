@@ -16,12 +16,8 @@ from topology.models import Work, WorkState
 
 Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
 
-RETRY_AFTER = timedelta(seconds=5)
+
 NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
-
-
-class LeaseLost(Exception):
-    """Another worker has the work, or nobody shall: nothing more may be written."""
 
 
 class BatchLease:
@@ -34,11 +30,11 @@ class BatchLease:
     def renew(self) -> Request:
         """Renew the lease and lock the work, in the caller's transaction; what people want.
 
-        Raises LeaseLost: then the caller's transaction must not write.
+        Raises Stopped: then the caller's transaction must not write.
         """
         batch = self.batch
         if not self.work_lease.renew(batch.settled, batch.to_send, error=""):
-            raise LeaseLost
+            raise work.Stopped("Another worker took over this task.")
         return self.read_request()
 
     def lock_work(self) -> None:
@@ -59,13 +55,13 @@ class BatchLease:
         return "pause" if pause else ""
 
     def set_state(self, state: BatchState, why: str = "", **values: Any) -> None:
-        """Change the batch's state; not when people want it otherwise. Raises LeaseLost."""
+        """Change the batch's state; not when people want it otherwise. Raises Stopped."""
         with transaction.atomic():
             if not self.renew():
                 self._update(state=state, state_at=timezone.now(), state_why=why, **values)
 
     def pause_itself(self, why: str, **values: Any) -> None:
-        """Pause it, by itself; not when people want it cancelled. Raises LeaseLost."""
+        """Pause it, by itself; not when people want it cancelled. Raises Stopped."""
         with transaction.atomic():
             if self.renew() == "cancel":
                 return
@@ -73,13 +69,13 @@ class BatchLease:
             change_state.set_paused(self.batch, why)
 
     def pause_as_requested(self) -> None:
-        """Pause it as people want. Raises LeaseLost."""
+        """Pause it as people want. Raises Stopped."""
         with transaction.atomic():
             if self.renew() == "pause":
                 self._pause()
 
     def complete(self, why: str | None = None, **values: Any) -> None:
-        """Close the batch as done; not when its cancellation is requested. Raises LeaseLost.
+        """Close the batch as done; not when its cancellation is requested. Raises Stopped.
 
         The default `why` lists the messages that were not available.
         """
@@ -91,7 +87,7 @@ class BatchLease:
             self.work_lease.end(WorkState.DONE)
 
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
-        """Give back what is not published, a chunk in each transaction. Raises LeaseLost."""
+        """Give back what is not published, a chunk in each transaction. Raises Stopped."""
         with transaction.atomic():
             self.renew()
             rows = ReplayBatch.objects.filter(pk=self.batch.pk).exclude(state=BatchState.CANCELLED)

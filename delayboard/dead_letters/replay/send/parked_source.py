@@ -13,13 +13,14 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
+from delayboard.dead_letters.replay.batch.lease import BatchLease
 from delayboard.dead_letters.replay.content import Content, read_contents
 from delayboard.dead_letters.replay.send import settle_items
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes, Unsendable
 from delayboard.dead_letters.replay.send.settle_items import Answers, Ending, Taken
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
+from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.transfer.move import Step
@@ -106,7 +107,7 @@ class ParkedMessageSource:
         return self._answered.trouble
 
     def take(self, room: int) -> Sequence[Step[Taken]]:
-        """The next ones, marked as begun. Raises LeaseLost."""
+        """The next ones, marked as begun. Raises Stopped."""
         # Half a window is begun in a commit, while the other half is on its way.
         half = max(1, self.window // 2)
         most = min(room, half, self.limiter.allows(time.monotonic()))
@@ -136,11 +137,11 @@ class ParkedMessageSource:
         for taken, _ in answers:
             self._in_flight.pop(taken.position, None)
         self._answered.add(answers)
-        with suppress(LeaseLost):
+        with suppress(work.Stopped):
             self.flush(due_only=True)
 
     def note_break(self) -> None:
-        """The connection broke, and what has no answer was on its way. Raises LeaseLost."""
+        """The connection broke, and what has no answer was on its way. Raises Stopped."""
         with transaction.atomic():
             self.lease.renew()
             settle_items.lock_items(self._batch, self._in_flight)
@@ -148,7 +149,7 @@ class ParkedMessageSource:
             in_flight.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
 
     def flush(self, *, due_only: bool = False) -> None:
-        """Write down what was answered. Raises LeaseLost, and at the end BrokerError."""
+        """Write down what was answered. Raises Stopped, and at the end BrokerError."""
         self._answered.flush(due_only=due_only, at_once=not self._in_flight)
 
     def _read_next(self, most: int) -> list[Row]:

@@ -17,9 +17,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import claims
 from delayboard.dead_letters.replay.batch.lease import (
     NOT_ANSWERED,
-    RETRY_AFTER,
     BatchLease,
-    LeaseLost,
     Request,
 )
 from delayboard.dead_letters.replay.follow import canary, outcome
@@ -28,7 +26,7 @@ from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.dead_letters.replay.send.settle_items import CHECK_AGAIN_SECONDS
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import OPEN
-from topology import snapshots
+from topology import snapshots, work
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
@@ -68,12 +66,11 @@ def replay(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     try:
         sending.run()
     except BrokerError as error:
-        with suppress(LeaseLost):
-            sending.lease.give_back(str(error), after=RETRY_AFTER)
+        sending.lease.give_back(str(error), after=work.RETRY_AFTER)
     except db.Error as error:
-        with suppress(db.Error, LeaseLost):
+        with suppress(db.Error):
             _reconnect()
-            sending.lease.give_back(f"The database failed: {error}", after=RETRY_AFTER)
+            sending.lease.give_back(f"The database failed: {error}", after=work.RETRY_AFTER)
         raise
 
 
@@ -91,13 +88,12 @@ class Sending:
     _request: Request = field(default="", init=False)
 
     def run(self) -> None:
-        """Take steps until the lease is let go or lost. Raises BrokerError, db.Error."""
-        with suppress(LeaseLost):
-            while (request := self.lease.read_request()) != "lost":
-                self._step(request)
+        """Take steps until the lease is let go or lost. Raises Stopped, BrokerError, db.Error."""
+        while (request := self.lease.read_request()) != "lost":
+            self._step(request)
 
     def _step(self, request: Request) -> None:
-        """Raises LeaseLost, BrokerError, db.Error."""
+        """Raises Stopped, BrokerError, db.Error."""
         batch = self.lease.batch
         batch.refresh_from_db()
         if request == "cancel":
@@ -150,7 +146,7 @@ class Sending:
         if self._stops_why:
             self.lease.pause_itself(self._stops_why)
         elif is_through and batch.items.filter(state=ItemState.PUBLISHING).exists():
-            self.lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+            self.lease.give_back(NOT_ANSWERED, after=work.RETRY_AFTER)
         elif is_through:
             self.lease.complete()
 

@@ -17,10 +17,11 @@ from analytics import facts
 from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
-from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
+from delayboard.dead_letters.replay.batch.lease import BatchLease
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes, TapCheck
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, ReplayOutcome
+from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.message import Publish
@@ -66,7 +67,7 @@ class Answers:
     def flush(self, *, due_only: bool, at_once: bool) -> None:
         """Write the answers; with `due_only` when they are due, which `at_once` makes them.
 
-        Raises LeaseLost; confirmed publishes are written even then. Answers that cannot be checked
+        Raises Stopped; confirmed publishes are written even then. Answers that cannot be checked
         now are kept and checked later; without `due_only` they raise BrokerError.
         """
         is_due = (
@@ -112,7 +113,7 @@ class Answers:
 
         try:
             self.write(write_held)
-        except LeaseLost:
+        except work.Stopped:
             self.write(write_late)
             raise
         add_counts(batch, endings)
