@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,8 +31,14 @@ from topology.transfer.queue_source import QueueSource
 CONFIRMED = Answer("confirmed")
 
 
-def moved(source: Any, wire: Any, window: int = 10, **more: Any) -> None:
-    move(source, wire, window=window, is_stopping=lambda: False, **more)
+def moved(
+    source: Any,
+    wire: Any,
+    window: int = 10,
+    is_stopping: Callable[[], bool] = lambda: False,
+    **more: Any,
+) -> None:
+    move(source, wire, window=window, is_stopping=is_stopping, **more)
 
 
 def depth(vhost: Vhost, queue: str) -> int:
@@ -238,9 +245,11 @@ class Way:
 
     def __init__(self, taking: Intake, **more: Any) -> None:
         self.kinds: Counter[str] = Counter()
+        self.decided = 0
         self.source = QueueSource(taking, self.decide, self.settled, prefetch=100, **more)
 
     def decide(self, arrival: Arrival) -> tuple[Publish, int] | None:
+        self.decided += 1
         number = int(arrival.body)
         if number % 10 == 9:
             return None
@@ -263,8 +272,12 @@ def test_of_a_queue_what_is_refused_or_unwanted_stays_and_comes_once(vhost: Vhos
         pipeline(address_of(vhost), "test") as wire,
         intake(address_of(vhost), "from", prefetch=100) as taking,
     ):
-        way = Way(taking, most=900)
-        moved(way.source, wire, 50, idle_seconds=0.0)
+        way = Way(taking)
+
+        def is_stopping() -> bool:
+            return way.decided == 1000 and not way.source.unsettled
+
+        moved(way.source, wire, 50, is_stopping, idle_seconds=0.0)
     assert way.kinds == {"confirmed": 800, "returned": 100}
     assert (depth(vhost, "from"), depth(vhost, "to")) == (200, 800)
 

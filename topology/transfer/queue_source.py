@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -34,7 +33,7 @@ class QueueSource(Generic[Mark]):
 
     `settled` gets the answer of each. Refused and left messages are held until the end, so that
     RabbitMQ does not deliver them again and again. With `is_strict` the first
-    refusal ends it. At most `most` are taken.
+    refusal ends it.
     """
 
     def __init__(
@@ -44,21 +43,18 @@ class QueueSource(Generic[Mark]):
         settled: Callable[[Mark, Answer], None],
         *,
         prefetch: int,
-        most: int | None = None,
         is_strict: bool = False,
     ) -> None:
         self._intake = intake
         self._decide = decide
         self._settled = settled
         self._prefetch = prefetch
-        self._left = most
         self._is_strict = is_strict
         self._open: OrderedDict[int, int] = OrderedDict()
         self._bytes = 0
         self._unsettled = 0
         self._later: set[int] = set()
         self._held = 0
-        self._unacked_since: float | None = None
         self.refusal: Answer | None = None
 
     @property
@@ -72,20 +68,9 @@ class QueueSource(Generic[Mark]):
         return self._bytes > UNACKED_BYTES
 
     @property
-    def unacked_seconds(self) -> float:
-        """How long the first of what is held to the end has been; 0 when nothing is."""
-        since = self._unacked_since
-        return 0.0 if since is None else time.monotonic() - since
-
-    def exclude(self) -> None:
-        """What is decided on at this moment counts as one of those that are taken."""
-        if self._left is not None:
-            self._left -= 1
-
-    @property
     def is_exhausted(self) -> bool:
-        """As many were taken as shall be, or one was refused and that ends it."""
-        return self._left == 0 or (self._is_strict and self.refusal is not None)
+        """One was refused and that ends it."""
+        return self._is_strict and self.refusal is not None
 
     def take(self, room: int) -> list[Step[Taken[Mark]]]:
         """What has come; waits a moment for it when nothing is on the way. Raises BrokerError."""
@@ -95,7 +80,6 @@ class QueueSource(Generic[Mark]):
         if self._held * 2 > self._prefetch:
             self._held = 0
             self._intake.more()
-        room = room if self._left is None else min(room, self._left)
         is_in_flight = self._unsettled > len(self._later)
         for arrival in self._intake.arrivals(room, 0.0 if is_in_flight else WAIT_SECONDS):
             self._open[arrival.tag] = len(arrival.body)
@@ -114,8 +98,6 @@ class QueueSource(Generic[Mark]):
             publish, mark = decided
             steps.append(Step(Taken(arrival.tag, mark), publish))
         self._unsettled += len(steps)
-        if self._left is not None:
-            self._left -= len(steps)
         return steps
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
@@ -138,8 +120,6 @@ class QueueSource(Generic[Mark]):
         self._bytes -= self._open[tag]
         self._open[tag] = 0
         self._held += 1
-        if self._unacked_since is None:
-            self._unacked_since = time.monotonic()
 
     def _ack(self, confirmed: list[int]) -> None:
         """All below the first that has no answer at once, what is above it one by one."""
