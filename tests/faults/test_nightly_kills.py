@@ -72,7 +72,7 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
         write_log(log, case(), case.__name__)
     write_log(log, report_oracle.a_log(), "truth")
     nightly.run_day(DAY)
-    assert list(Path(sys.prefix).glob("spark-*/classes.jsa")), "the archive of classes"
+    assert list(Path(sys.prefix).glob("spark-classes-*.jsa")), "the archive of classes"
     expected = rows()
     assert len(expected) > 10
     seen = set()
