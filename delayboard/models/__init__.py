@@ -46,5 +46,4 @@ from delayboard.models.scheduled_change import (
     InterceptionState,
     ScheduledChange,
 )
-from delayboard.models.timeout_import import ImportedTimeout
 from topology.models import RedactionKind, RedactionRule

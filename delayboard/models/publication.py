@@ -93,6 +93,10 @@ class PublishJob(models.Model):
     `unanswered` have no answer of the broker, and are published again, marked. `published` were
     confirmed, `returned` were not published, `unknown` may be. `repeated` may be duplicated. The
     content is deleted at the end.
+
+    Of a file (publishing/publish_file.py) the numbers are its lines that are not blank. Those in
+    `not_published` were refused, and are tried again when the same file is published again, which
+    `file_digest` (SHA-256) shows.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -108,6 +112,9 @@ class PublishJob(models.Model):
     body = models.BinaryField(default=b"")
     number = models.PositiveIntegerField()
     rate = models.FloatField(help_text="Messages a second")
+    file_name = models.CharField(max_length=255, blank=True, default="")
+    file_digest = models.CharField(max_length=64, blank=True, default="")
+    not_published = models.JSONField(default=list)
     begun = models.PositiveIntegerField(default=0)
     unanswered = models.JSONField(default=list)
     published = models.PositiveIntegerField(default=0)
@@ -120,12 +127,21 @@ class PublishJob(models.Model):
 
     class Meta:
         ordering = ("-created_at",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("topology", "file_digest"),
+                condition=~models.Q(file_digest=""),
+                name="one_job_per_file",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.number} messages to {self.destination}"
 
     @property
     def destination(self) -> str:
+        if self.file_name:
+            return f"{self.topology}, from the file {self.file_name}"
         if self.topology is not None:
             return (
                 f"{self.topology.name}, target {self.target}" if self.target else str(self.topology)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from functools import partial
 from threading import Event
@@ -28,7 +29,7 @@ from delayboard.publishing.send import (
     leave_intercepted,
 )
 from topology import audit, work
-from topology.broker.amqp.pipeline import Answer, pipeline
+from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import Blocked, alarm_sentence
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, edit_properties, read_properties
@@ -95,7 +96,7 @@ def request_job(
                 number=number,
                 rate=rate,
             )
-            _record(user, "publish job requested", job, "done")
+            record_job(user, "publish job requested", job, "done")
     except IntegrityError as error:
         raise AlreadySent(str(outgoing.id)) from error
     return job
@@ -106,7 +107,7 @@ def stop_job(user: Any, job: PublishJob) -> bool:
     if job.work.is_ended:
         return False
     with transaction.atomic():
-        _record(user, "publish job stop requested", job, "done")
+        record_job(user, "publish job stop requested", job, "done")
         work.cancel(job.work)
         if Work.objects.filter(pk=job.work_id, state=WorkState.CANCELLED).exists():
             _delete_content(job)
@@ -126,9 +127,13 @@ def read_id_base(job: PublishJob) -> str:
 
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Go on with a job, and delete its content with its end. Raises as `work.attempt` expects."""
-    lease = work.lease_of(claimed)
     job = PublishJob.objects.select_related("broker", "topology", "created_by").get(work=claimed)
-    messages = Messages(job, lease)
+    carry_out(Messages(job, work.lease_of(claimed)), stop, alive)
+
+
+def carry_out(messages: Messages, stop: Event, alive: Callable[[], None]) -> None:
+    """Publish the messages, and end their work. Raises as `work.attempt` expects."""
+    job, lease = messages.job, messages.lease
     try:
         _publish(messages, stop, alive)
     except work.Stopped:
@@ -136,7 +141,9 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     except (Refusal, work.Failed) as error:
         _end(job, lease, WorkState.FAILED, str(error))
     else:
-        if messages.is_exhausted and not messages.unanswered:
+        if messages.failure:
+            _end(job, lease, WorkState.FAILED, messages.failure)
+        elif messages.is_complete:
             _end(job, lease, WorkState.DONE)
         elif stop.is_set():
             raise work.Ending
@@ -151,7 +158,7 @@ class Messages:
         self.job = job
         self.unanswered = set[int](job.unanswered)
         self.failure = ""
-        self._lease = lease
+        self.lease = lease
         self._again = deque(sorted(self.unanswered))
         self._properties = read_properties(bytes(job.properties))
         self._id_base = read_id_base(job)
@@ -168,8 +175,24 @@ class Messages:
         self._declared_at = float("-inf")
 
     @property
+    def is_complete(self) -> bool:
+        """Whether each message has its answer."""
+        return self.is_exhausted and not self.unanswered
+
+    @property
     def is_exhausted(self) -> bool:
         return not self._again and self.job.begun >= self.job.number
+
+    @contextmanager
+    def ready(self) -> Iterator[Pipeline[Any]]:
+        """The channel to publish on; what the route needs is declared. Raises BrokerError."""
+        broker, outgoing = self.job.broker, leave_intercepted(_outgoing(self.job), self.job.broker)
+        self.route = outgoing.route
+        with declaring(broker, outgoing) as declared, open_channel(broker) as channel:
+            self.declare = partial(channel.declare, outgoing.declares)
+            self.declare_again()
+            declared()
+            yield channel
 
     def take(self, room: int) -> list[Step[int]]:
         """Store the next numbers and return their messages. Raises Stopped and BrokerError."""
@@ -228,7 +251,7 @@ class Messages:
         """Store how far it is. Raises Stopped when another has the work."""
         job = self.job
         with transaction.atomic():
-            if not self._lease.renew(job.answered, job.number):
+            if not self.lease.renew(job.answered, job.number):
                 raise work.Stopped("Another worker took over this task.")
             job.unanswered = sorted(self.unanswered)
             names = ("begun", "unanswered", "published", "returned", "returned_why", "unknown")
@@ -250,7 +273,7 @@ class Messages:
     def pulse(self, alive: Callable[[], None]) -> None:
         """Raises Stopped when it shall end."""
         self._pulsed_at = time.monotonic()
-        self._lease.pulse(self.job.answered, self.job.number)
+        self.lease.pulse(self.job.answered, self.job.number)
         if self._pulsed_at - self._alive_at > ALIVE_SECONDS:
             self._alive_at = self._pulsed_at
             alive()
@@ -277,17 +300,9 @@ class Messages:
 def _publish(messages: Messages, stop: Event, alive: Callable[[], None]) -> None:
     """Raises Refusal, Failed, BrokerError and Stopped."""
     job = messages.job
-    outgoing = leave_intercepted(_outgoing(job), job.broker)
-    messages.route = outgoing.route
     # A requested stop needs no broker.
     messages.pulse(alive)
-    with (
-        declaring(job.broker, outgoing) as declared,
-        pipeline(job.broker.address, "publish job") as channel,
-    ):
-        messages.declare = partial(channel.declare, outgoing.declares)
-        messages.declare_again()
-        declared()
+    with messages.ready() as channel:
         messages.check()
         if job.started_at is None:
             job.started_at = timezone.now()
@@ -340,11 +355,15 @@ def _refuse_unfit(outgoing: OutgoingMessage, prediction: Prediction) -> None:
         raise Refusal("The body of many messages can be at most 256 KiB. Shorten the body.")
 
 
+def open_channel(broker: Broker) -> AbstractContextManager[Pipeline[Any]]:
+    return pipeline(broker.address, "publish job")
+
+
 def _end(job: PublishJob, lease: work.Lease, state: WorkState, error: str = "") -> None:
     with transaction.atomic():
         if lease.end(state, error):
             _delete_content(job)
-            _record(job.created_by, "publish job ended", job, error or ENDS[state])
+            record_job(job.created_by, "publish job ended", job, error or ENDS[state])
 
 
 def _delete_content(job: PublishJob) -> None:
@@ -353,7 +372,7 @@ def _delete_content(job: PublishJob) -> None:
     PublishJob.objects.filter(pk=job.pk).update(properties=kept.raw, body=b"")
 
 
-def _record(user: Any, action: str, job: PublishJob, outcome: str) -> None:
+def record_job(user: Any, action: str, job: PublishJob, outcome: str) -> None:
     names = ("number", "rate", "published", "returned", "unknown", "repeated")
     details = {"job": str(job.pk), **{name: getattr(job, name) for name in names}}
     what = f"{job.number} messages to {job.destination}"

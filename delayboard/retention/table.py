@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from analytics.models import Probe
 from analytics.retention import index_rows
@@ -17,8 +17,8 @@ from delayboard.models import (
     AlertProblem,
     CounterSample,
     FailureQueue,
-    ImportedTimeout,
     ParkedState,
+    PublishJob,
     QueueDepth,
     ReplayBatch,
     ReplayEdit,
@@ -73,22 +73,13 @@ REPLAYS = ReplayRule(
 )
 
 
-@dataclass(frozen=True)
-class ImportRule(RowRule):
-    """Imported lines that were due, and last begun or published, so long ago."""
-
-    def older(self, now: datetime, cutoff: datetime) -> Rows:
-        handled = Q(published_at__lt=cutoff) | Q(published_at=None, begun_at__lt=cutoff)
-        return self.table.filter(handled, due_at__lt=cutoff)
-
-
-IMPORTS = ImportRule(
-    "Imported timeouts",
+PUBLISH_JOBS = RowRule(
+    "Publish jobs",
     365,
-    "Lines that a second import skips because they were published. After this time, another import "
-    "publishes a line again.",
-    ImportedTimeout.objects.all(),
-    "begun_at",
+    "The counts of publish jobs. Those of a file have which lines were published: after this time, "
+    "the same file is published again.",
+    PublishJob.objects.filter(work__ended_at__isnull=False),
+    "work__ended_at",
 )
 PROBES = RowRule(
     "Probes",
@@ -158,5 +149,5 @@ FAILURE_QUEUES = FailureQueueRule(
 DEPTHS = RowRule("", 2, "", QueueDepth.objects.all(), "at")
 COUNTERS = RowRule("", 1, "", CounterSample.objects.all(), "at")
 # The files last: a disk that refuses to delete them holds up no rows.
-_OWN = (IMPORTS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
+_OWN = (PUBLISH_JOBS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
 RULES = (*index_rows.RULES, *_OWN, DEPTHS, COUNTERS, *PARKED, LOG)

@@ -39,7 +39,6 @@ UNKNOWN_TOPOLOGY = {
     "apply": [NOBODY, "--json"],
     "edit": [NOBODY, "delay=1s", "--json"],
     "export_topology": [NOBODY],
-    "import_timeouts": [NOBODY, "-"],
     "migrate_delays": [NOBODY, NOBODY],
     "plan": [NOBODY, "--json"],
     "publish": [f"--topology={NOBODY}", "--json"],

@@ -216,9 +216,9 @@ def test_a_migration_needs_the_names_of_both_brokers(broker: Broker) -> None:
     assert DelayMigration.objects.count() == 1
 
 
-def test_an_import_of_timeouts_needs_the_name(pair: Topology, tmp_path: Path) -> None:
+def test_publishing_from_a_file_needs_the_name(pair: Topology, tmp_path: Path) -> None:
     file = tmp_path / "timeouts.jsonl"
     file.write_text("{}\n")
-    said = r"Nothing was imported. Test broker is a production broker \(live\)\. Use --confirm"
+    said = r"Nothing was published. Test broker is a production broker \(live\)\. Use --confirm"
     with pytest.raises(CommandError, match=said):
-        call_command("import_timeouts", pair.slug, str(file))
+        call_command("publish", "--topology", pair.slug, "--file", str(file))

@@ -10,6 +10,7 @@ from django.urls import reverse
 from delayboard.live import subjects
 from delayboard.models import PublishJob
 from delayboard.models.publication import NO_PROPERTIES
+from delayboard.publishing.publish_file import KIND
 from delayboard.publishing.publish_job import Messages, stop_job
 from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue
@@ -102,3 +103,23 @@ def test_a_job_through_hold_queues_is_requested(broker: Broker) -> None:
     signed_in(Role.OPERATOR).post(reverse("publish"), values(broker, **typed))
     job = PublishJob.objects.get()
     assert (job.topology, job.routing_key, job.target) == (topology, "delay.5000..work", "work")
+
+
+def test_the_job_of_a_file_says_how_to_continue(broker: Broker, pair: Topology) -> None:
+    own = work.create(KIND, broker.pk, broker=broker, user=None, total=3)
+    job = PublishJob.objects.create(
+        broker=broker,
+        topology=pair,
+        work=own,
+        number=3,
+        rate=5,
+        published=2,
+        returned=1,
+        not_published=[2],
+        file_name="timeouts.jsonl",
+        file_digest="d",
+    )
+    page = text_of(signed_in(Role.VIEWER).get(reverse("publish_job", args=[job.pk])))
+    assert f"{pair.name}, from the file timeouts.jsonl" in page
+    assert "publish the same file again to continue" in page
+    assert "Message ids" not in page

@@ -9,6 +9,7 @@ from argparse import ArgumentTypeError
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from delayboard.forms.publish import PublishForm
 from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.publish_lines import publish_lines
 from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
 from delayboard.publishing import publish_job
@@ -60,9 +62,11 @@ TEXTS = {
 class Command(BoardCommand):
     help = (
         "Publish one message, or with --count many, through a topology, or to an exchange of a "
-        "broker. Exits with 0 when the broker confirmed all, with 3 when --wait ended before the "
-        "delivery was observed, with 4 when a message is possibly published and its delivery "
-        "was not observed, and with 1 when one is not published."
+        "broker; or with --file messages with due times of their own into delay levels "
+        "(docs/timeouts.md). Exits with 0 when the broker confirmed all, with 3 when --wait ended "
+        "before the delivery was observed, or lines of a file are not published, with 4 when a "
+        "message is possibly published and its delivery was not observed, and with 1 when one is "
+        "not published."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -84,10 +88,18 @@ class Command(BoardCommand):
         )
         parser.add_argument("--count", type=int, help="number of messages; Ctrl-C stops the job")
         parser.add_argument("--rate", type=float, help="messages per second of --count")
+        parser.add_argument("--file", help="JSON lines, a message each")
+        parser.add_argument(
+            "--mapping", default="", help="how to read the lines of --file: nservicebus, or a file"
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         add_confirmation(parser)
 
     def handle(self, *args: Any, **given: Any) -> None:
+        if given["file"] is not None:
+            _refuse_beside_file(given)
+            publish_lines(given, partial(self._report, given))
+            return
         form = PublishForm(_typed(given), brokers=Broker.objects.all())
         _check(form)
         broker, outgoing = form.chosen_broker, form.outgoing()
@@ -225,6 +237,14 @@ def wait_for(row: Publication, longest: timedelta) -> Track:
         if seen.is_settled or time.monotonic() >= until:
             return seen
         time.sleep(CHECK_SECONDS)
+
+
+def _refuse_beside_file(given: dict[str, Any]) -> None:
+    """Raises BadInput with an option that the lines of a file decide."""
+    options = [*TEXTS, "body", "body-file", "wait", "count"]
+    given = {one: given[one.replace("-", "_")] for one in options if one != "topology"}
+    if wrong := [one for one, value in given.items() if value not in ("", None)]:
+        raise BadInput(f"{NOTHING}Use --{wrong[0]} without --file: each line states its own.")
 
 
 def _typed(given: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An import of timeouts that is killed, and started again with the same file, loses none."""
+"""Publishing from a file that is killed, and started again with the same file, loses none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from delayboard.models import ImportedTimeout
+from delayboard.models import PublishJob
+from delayboard.publishing.publish_job import WINDOW
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.forking import forked
@@ -20,6 +21,8 @@ from tests.faults.processes import environment, started
 from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.definitions import Queue
+from topology.message import DOUBLED_HEADER, Properties
+from topology.models import Work
 from topology.patterns.delay_levels.params import Params
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,13 +36,13 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
 
 
-def drained(vhost: Vhost, queue: str) -> Counter[str]:
-    ids: Counter[str] = Counter()
+def drained(vhost: Vhost, queue: str) -> list[Properties]:
+    found = []
     with getter(address_of(vhost), queue) as source:
         while delivery := source.get():
             source.ack(delivery)
-            ids[delivery.message.properties.message_id or ""] += 1
-    return ids
+            found.append(delivery.message.properties)
+    return found
 
 
 def has_published(number: int) -> bool:
@@ -47,7 +50,7 @@ def has_published(number: int) -> bool:
 
 
 def published() -> int:
-    return ImportedTimeout.objects.exclude(published_at=None).count()
+    return sum(PublishJob.objects.values_list("published", flat=True))
 
 
 def test_every_timeout_arrives_and_what_arrives_twice_is_said(vhost: Vhost, tmp_path: Path) -> None:
@@ -58,15 +61,19 @@ def test_every_timeout_arrives_and_what_arrives_twice_is_said(vhost: Vhost, tmp_
     due = {"destination": "work", "due_at": datetime.now(UTC).isoformat(), "body": "{}"}
     file = tmp_path / "timeouts.jsonl"
     file.write_text("\n".join(json.dumps({**due, "message_id": name}) for name in names))
-    command = ("import_timeouts", topology.slug, str(file))
+    command = ("publish", "--topology", topology.slug, "--file", str(file))
     for _ in range(KILLS):
-        goal = published() + random.randint(1, 20)
-        with forked(*command, "--rate", "20"):
+        goal = published() + random.randint(1, 100)
+        with forked(*command, "--rate", "200"):
             eventually(partial(has_published, goal), "it makes progress")
-    with started(*command, variables=environment()) as importing:
-        assert importing.wait(ENDS_WITHIN_SECONDS) == 0
+        Work.objects.update(leased_until_at=datetime.now(UTC))
+    with started(*command, variables=environment()) as publishing:
+        assert publishing.wait(ENDS_WITHIN_SECONDS) == 0
     arrived = drained(vhost, "work")
-    assert set(arrived) == set(names)
-    assert published() == ImportedTimeout.objects.count() == MESSAGES
-    marked = ImportedTimeout.objects.filter(may_be_doubled=True).count()
-    assert arrived.total() - MESSAGES <= marked <= KILLS
+    often = Counter(one.message_id for one in arrived)
+    marked = {one.message_id for one in arrived if DOUBLED_HEADER in one.headers}
+    assert set(often) == set(names)
+    assert {name for name, times in often.items() if times > 1} <= marked
+    job = PublishJob.objects.get()
+    assert (job.published, job.unanswered, job.not_published) == (MESSAGES, [], [])
+    assert len(marked) <= job.repeated <= KILLS * WINDOW

@@ -1,4 +1,4 @@
-"""Timeouts kept outside of a broker come into delay levels on real brokers, when they are due."""
+"""Messages of a file come through delay levels on real brokers, when they are due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from pytest_django import Settings
 
-from delayboard.models import ImportedTimeout
+from delayboard.models import PublishJob
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.real_broker.refusing import refuse_beside
@@ -21,7 +21,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.management.exit_codes import ExitCode
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER
+from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, TRACKING_HEADER
 from topology.models import Topology
 from topology.patterns.delay_levels.params import Params, level_name
 
@@ -61,13 +61,13 @@ def a_timeout(destination: str, due_at: datetime, message_id: str, **values: Any
 def run(topology: Topology, file: Path, *options: str) -> int:
     """The exit code of the command."""
     try:
-        call_command("import_timeouts", topology.slug, str(file), *options)
+        call_command("publish", f"--topology={topology.slug}", f"--file={file}", *options)
     except SystemExit as ended:
         return int(str(ended.code))
     return 0
 
 
-def test_what_another_queue_refused_is_possibly_published_and_marked_by_the_next_import(
+def test_what_another_queue_refused_is_possibly_published_and_marked_by_the_next_run(
     vhost: Vhost, management: Management, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     params = Params("nsb-v2")
@@ -77,18 +77,18 @@ def test_what_another_queue_refused_is_possibly_published_and_marked_by_the_next
     file = tmp_path / "timeouts.jsonl"
     file.write_text(a_timeout("work", datetime.now(UTC) + SOON, "m"))
     assert run(topology, file) == ExitCode.PARTLY
-    said = capsys.readouterr()
-    assert "0 published" in said.out
-    assert "1 possibly published" in said.out
-    assert "line 1 for “work”: possibly published: RabbitMQ rejected the message" in said.err
-    assert "It may have arrived in" in said.err
+    said = capsys.readouterr().out
+    assert "1 lines: 1 possibly published" in said
+    assert "line 1 for “work”: possibly published: RabbitMQ rejected the message" in said
+    assert "It may have arrived in" in said
     management.delete_queue("log", only_if_empty=False)
     assert run(topology, file) == 0
     assert "may be duplicated" in capsys.readouterr().out
-    assert ImportedTimeout.objects.get().may_be_doubled
+    assert PublishJob.objects.get().repeated == 1
     first, second = taken(vhost, "work", 2)
     tags = {one.message.headers[TRACKING_HEADER] for one in (first, second)}
     assert len(tags) == 1
+    assert sum(DOUBLED_HEADER in one.message.headers for one in (first, second)) == 1
 
 
 def standing(management: Management) -> Definitions:
@@ -146,6 +146,25 @@ def test_timeouts_arrive_in_their_queues_when_due_and_a_second_run_adds_nothing(
     }
     assert set(standing(management)) - set(before) == bound
     assert {binding.identity for binding in bound} <= topology.owned_identities
+
+
+def test_the_example_of_the_document_is_exported_mapped_and_published(
+    vhost: Vhost, management: Management, tmp_path: Path
+) -> None:
+    """A row of SQL persistence, with the due time of today."""
+    document = Path(__file__).resolve().parents[2] / "docs" / "timeouts.md"
+    (line, *_) = [one for one in document.read_text().splitlines() if one.startswith('{"Desti')]
+    row = json.loads(line) | {"Time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"}
+    file = tmp_path / "timeouts.jsonl"
+    file.write_text(json.dumps(row))
+    topology = applied_levels(vhost, Params("nsb-v2", destinations="exchanges"))
+    assert run(topology, file, "--mapping=nservicebus") == 0
+    (arrived,) = taken(vhost, "Retail.Sales", 1)
+    message = arrived.message
+    assert message.body == b'{"OrderId":7}'
+    assert message.properties.message_id == "4c0f7c0e-0d4b-4f0b-8a35-ac1b00f5a4a1"
+    assert message.properties.content_type == "application/json"
+    assert message.headers["NServiceBus.IsSagaTimeoutMessage"] == "True"
 
 
 def test_what_cannot_go_is_left_out_and_the_rest_goes(

@@ -1,19 +1,27 @@
-"""Lines of an import of timeouts: what they mean and which message they become."""
+"""Lines of a file: what they mean and which message they become."""
 
 from __future__ import annotations
 
-import io
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from delayboard.publishing.timeout_import import timeout as timeouts
-from delayboard.publishing.timeout_import.timeout import Malformed, numbered_lines, read_line
-from tests.delayboard.timeouts.lines import LEVELS, LONGEST, a_line, text
+from delayboard.publishing import file_message, publish_file
+from delayboard.publishing.file_message import (
+    PLAIN,
+    Malformed,
+    make_publish,
+    read_line,
+    read_mapping,
+)
+from delayboard.publishing.publish_file import Verdict, try_file
+from tests.delayboard.publish_file.lines import LEVELS, LONGEST, Channel, a_line, read, text
 from tests.topology.builders import NOON
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
+from topology.models import Topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 
@@ -39,30 +47,59 @@ def test_a_line_says_where_when_and_what() -> None:
     assert read.body == b"\x00\xff"
     assert read.headers == {"tenant": 4, "nested": {"a": [1, None]}}
     assert read.properties == {"correlation_id": "c", "priority": 3}
-    ms = read_line(text({"destination": "a", "due_at_ms": 1_000_500, "body": "é"}))
+    ms = read_line(text({"destination": "a", "due_at": 1_000_500, "body": "é"}))
     assert (ms.due_at.timestamp(), ms.body) == (1000.5, "é".encode())
 
 
-def test_what_nservicebus_keeps_in_headers_becomes_properties_too() -> None:
+NSERVICEBUS = read_mapping("nservicebus")
+
+
+def test_the_mapping_of_nservicebus_reads_a_row_as_a_database_exports_it() -> None:
     headers = {
         "NServiceBus.MessageId": "m1",
         "NServiceBus.ContentType": "text/json",
         "NServiceBus.CorrelationId": "c1",
     }
-    assert read_line(a_line(headers=headers)).properties == {
-        "message_id": "m1",
-        "content_type": "text/json",
-        "correlation_id": "c1",
+    row = {
+        "Id": "8f2c",
+        "Destination": "Retail.Sales@WEB-7",
+        "Time": "2027-01-31 08:00:00.0000000",
+        "State": "e30=",
+        "PersistenceVersion": "4.6",
     }
-    assert read_line(a_line(headers=headers, message_id="own")).properties["message_id"] == "own"
+    for stated in (headers, json.dumps(headers)):
+        read = read_line(text({**row, "Headers": stated}), NSERVICEBUS)
+        assert (read.destination, read.body) == ("Retail.Sales", b"{}")
+        assert read.due_at == datetime(2027, 1, 31, 8, tzinfo=UTC)
+        assert read.properties == {
+            "message_id": "m1",
+            "content_type": "text/json",
+            "correlation_id": "c1",
+        }
+    without_id = read_line(text({**row, "Headers": {"NServiceBus.MessageId": " "}}), NSERVICEBUS)
+    assert without_id.message_id == ""
+    with pytest.raises(Malformed, match="“headers” are not a JSON object"):
+        read_line(text({**row, "Headers": "<xml>"}), NSERVICEBUS)
+
+
+def test_a_mapping_of_a_file_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[fields]\ndestination = "queue"\ndue_at = "at"\nbody = "text"')
+    read = read_line(text({"queue": "a", "at": 5, "text": "b", "more": 1}), read_mapping(str(file)))
+    assert (read.destination, read.body) == ("a", b"b")
+    for written, why in (("[fields", "is no mapping"), ("x = 1", "is no mapping")):
+        file.write_text(written)
+        with pytest.raises(ValueError, match=why):
+            read_mapping(str(file))
+    file.write_text('[fields]\ndue = "at"')
+    with pytest.raises(ValueError, match="the unknown field “due”"):
+        read_mapping(str(file))
 
 
 @pytest.mark.parametrize("empty", ["", "   "])
-def test_an_empty_text_states_nothing_in_a_field_or_a_header(empty: str) -> None:
-    headers = {"NServiceBus.MessageId": empty, "NServiceBus.ContentType": "text/json"}
-    read = read_line(a_line(headers=headers, message_id=empty, content_type=empty, reply_to=empty))
-    assert read.properties == {"content_type": "text/json"}
-    assert read.message_id == ""
+def test_an_empty_text_states_nothing(empty: str) -> None:
+    read = read_line(a_line(message_id=empty, content_type="a", reply_to=empty))
+    assert (read.properties, read.message_id) == ({"content_type": "a"}, "")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +114,13 @@ def test_an_empty_text_states_nothing_in_a_field_or_a_header(empty: str) -> None
         (a_line(destination=""), "no “destination”"),
         (text({"destination": 5}), "no “destination”"),
         (a_line(destination="\ud800"), "not valid Unicode"),
-        (a_line(due_at=None), "either “due_at” or “due_at_ms”"),
-        (a_line(due_at_ms=5), "either “due_at” or “due_at_ms”"),
+        (a_line(due_at=None), "neither a time"),
+        (a_line(due_at_ms=5), "unknown field “due_at_ms”"),
         (a_line(due_at="2027-01-31T08:00:00"), "no time zone"),
-        (a_line(due_at="tomorrow"), "not a valid time"),
-        (a_line(due_at=5), "not a valid time"),
-        (a_line(due_at="0001-01-01T00:00:00+14:00"), "not a valid time"),
-        (a_line(due_at=None, due_at_ms=True), "not a whole number"),
-        (a_line(due_at=None, due_at_ms=10**20), "not a valid time"),
+        (a_line(due_at="tomorrow"), "neither a time"),
+        (a_line(due_at="0001-01-01T00:00:00+14:00"), "neither a time"),
+        (a_line(due_at=True), "neither a time"),
+        (a_line(due_at=10**20), "neither a time"),
         (a_line(body=None), "either “body” or “body_base64”"),
         (a_line(body_base64=""), "either “body” or “body_base64”"),
         (a_line(body={"a": 1}), "not a string"),
@@ -101,23 +137,28 @@ def test_a_malformed_line_says_why(line: bytes, why: str) -> None:
         read_line(line)
 
 
-def test_lines_are_numbered_blank_ones_and_a_byte_order_mark_left_out(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.django_db
+def test_lines_are_numbered_and_a_byte_order_mark_is_none(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeouts, "LONGEST_LINE", 10)
-    long = b"x" * 35
-    stream = io.BytesIO(b"\xef\xbb\xbffirst\r\n\n  \n" + long + b"\nlast")
-    first, cut, last = numbered_lines(stream)
-    assert (first, last) == ((1, b"first"), (5, b"last"))
-    assert cut[0] == 4
-    with pytest.raises(Malformed, match="larger than"):
-        read_line(cut[1])
+    monkeypatch.setattr(publish_file, "LONGEST_LINE", 100)
+    monkeypatch.setattr(file_message, "LONGEST_LINE", 100)
+    lines = (b"\xef\xbb\xbf" + b"no json", b" \r", b"x" * 150, b"last")
+    verdicts: list[Verdict] = []
+    try_file(read(levels, *lines), verdicts.append)
+    assert [(one.line, one.sentence[:30]) for one in verdicts] == [
+        (1, "The line is not JSON: Expectin"),
+        (3, "The line is larger than 0 MiB."),
+        (4, "The line is not JSON: Expectin"),
+        (5, "The line is not JSON: Expectin"),
+    ]
 
 
 def published(params: delay_levels_params.Params, line: bytes, now: datetime = NOON) -> Publish:
-    timeout = read_line(line)
-    route = timeouts.route_at(params, timeout, now)
-    return timeouts.publish_at(params, timeout, route, SOME_ID, now)
+    message = read_line(line)
+    left = max(message.due_at - now, timedelta(0))
+    route = delay_levels_pattern.delay_levels.route(params, left, message.destination)
+    return make_publish(params, message, route, SOME_ID, now, {})
 
 
 def test_what_a_former_way_through_a_broker_left_on_a_message_does_not_come_in() -> None:
@@ -150,25 +191,14 @@ def test_particular_s_own_tools_add_up_the_same_due_time() -> None:
     assert name not in published(LEVELS, a_line(due=due)).properties.headers
 
 
-def test_a_line_is_known_by_its_message_id_and_destination_or_by_itself() -> None:
-    def key(line: bytes, name: str = "a.jsonl", nth: int = 0) -> str:
-        return timeouts.line_key(read_line(line), name, timeouts.line_digest(line), nth)
-
-    named = a_line(message_id="m")
-    assert key(named) == key(a_line(message_id="m", due=LONGEST), "b.jsonl", 1)
-    assert key(named) != key(a_line("other", message_id="m"))
-    plain = a_line()
-    assert len({key(plain), key(plain, "b.jsonl"), key(plain, nth=1), key(named)}) == 4
-
-
 def test_the_examples_of_the_document_can_be_read() -> None:
     document = Path(__file__).resolve().parents[3] / "docs" / "timeouts.md"
     examples = [line for line in document.read_bytes().splitlines() if line.startswith(b"{")]
-    read = [read_line(line) for line in examples]
-    assert [timeout.destination for timeout in read] == [
-        "Retail.Sales",
-        "Retail.Sales",
-        "Retail.Billing",
-        "reminders",
+    read = [
+        read_line(line, NSERVICEBUS if b'"Destination"' in line else PLAIN) for line in examples
     ]
-    assert all("message_id" in timeout.properties for timeout in read)
+    assert [message.destination for message in read] == [
+        *("Retail.Sales", "Retail.Sales", "Retail.Billing", "reminders")
+    ]
+    assert all(message.message_id for message in read)
+    assert read[1].headers["NServiceBus.SagaId"] == "9d1c3e3e-4d0f-4a58-a7f6-ac1b00f59f3b"

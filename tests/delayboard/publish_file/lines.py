@@ -1,16 +1,23 @@
-"""Lines of an import, and a broker's stand-in that takes what they become."""
+"""Lines of a file, and a broker's stand-in that takes what they become."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections import Counter
+from dataclasses import dataclass
 from datetime import timedelta
+from threading import Event
 from typing import Any, Literal
 
+from delayboard.publishing.file_message import PLAIN
+from delayboard.publishing.publish_file import FileReader, Report, Verdict, publish_file
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import BrokerObject, Definitions
 from topology.message import Publish
+from topology.models import Topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -28,15 +35,43 @@ def text(values: dict[str, Any]) -> bytes:
     return json.dumps(values).encode()
 
 
-def numbered(*lines: bytes) -> list[tuple[int, bytes]]:
-    return list(enumerate(lines, start=1))
+@dataclass
+class Tally:
+    """What is reported of lines."""
+
+    verdicts: list[Verdict]
+
+    @property
+    def marks(self) -> Counter[str]:
+        return Counter(one.mark for one in self.verdicts)
+
+    @property
+    def published(self) -> int:
+        return sum(self.marks[one] for one in ("due", "waits")) - self.marks["lost"]
+
+    @property
+    def repeated(self) -> int:
+        return sum(one.is_repeated for one in self.verdicts)
+
+
+def read(levels: Topology, *lines: bytes) -> FileReader:
+    return FileReader(levels, io.BytesIO(b"\n".join(lines)), PLAIN)
+
+
+def publish(levels: Topology, *lines: bytes, report: Report = lambda _: None) -> tuple[Tally, str]:
+    tally = Tally([])
+
+    def take(verdict: Verdict) -> None:
+        tally.verdicts.append(verdict)
+        report(verdict)
+
+    return tally, publish_file(None, read(levels, *lines), "file", take, rate=5000, stop=Event())
 
 
 class Channel:
     """A pipeline that keeps what it is given, or fails for a destination."""
 
     is_broken = False
-    opened = 0
 
     def __init__(self) -> None:
         self.seen = a_snapshot(standing())

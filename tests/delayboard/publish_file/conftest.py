@@ -9,8 +9,8 @@ import pytest
 import time_machine
 from pytest_django import Settings
 
-from delayboard.publishing.timeout_import import import_timeouts as importing
-from tests.delayboard.timeouts.lines import LEVELS, Channel
+from delayboard.publishing import publish_job
+from tests.delayboard.publish_file.lines import LEVELS, Channel
 from tests.topology.builders import NOON
 from topology import snapshots
 from topology.models import Broker, State, Topology
@@ -24,10 +24,9 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
 
     @contextmanager
     def pipeline(*args: Any, **kwargs: Any) -> Iterator[Channel]:
-        kept.opened += 1
         yield kept
 
-    monkeypatch.setattr(importing, "pipeline", pipeline)
+    monkeypatch.setattr(publish_job, "pipeline", pipeline)
     monkeypatch.setattr(snapshots, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 

@@ -1,17 +1,19 @@
-"""A line of an import of timeouts -> a message for delay levels, or why there is none: pure.
+"""A message of a file: what a line of JSON says is published, where to, and when it is due.
 
-docs/timeouts.md is the format for people.
+docs/timeouts.md is the format for people. A mapping reads the lines of another product.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from analytics.recorder.copies import NSERVICEBUS_TIME
@@ -20,28 +22,15 @@ from topology.broker.properties.read import build_properties, strip_for_replay
 from topology.content.text import is_encodable, make_encodable
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.patterns.delay_levels.params import Params
-from topology.patterns.delay_levels.pattern import delay_levels
 
 LONGEST_LINE = 64 * 1024 * 1024
 TEXTS = (
-    "message_id",
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "app_id",
+    *("message_id", "content_type", "content_encoding", "correlation_id"),
+    *("reply_to", "type", "app_id"),
 )
 NUMBERS = ("priority", "timestamp")
-FIELDS = frozenset(
-    {"destination", "due_at", "due_at_ms", "body", "body_base64", "headers", *TEXTS, *NUMBERS}
-)
-# What NServiceBus puts into headers and its RabbitMQ transport into properties too.
-FROM_HEADERS = {
-    "message_id": "NServiceBus.MessageId",
-    "content_type": "NServiceBus.ContentType",
-    "correlation_id": "NServiceBus.CorrelationId",
-}
+FIELDS = frozenset({"destination", "due_at", "body", "body_base64", "headers", *TEXTS, *NUMBERS})
+MAPPINGS = Path(__file__).parent / "mappings"
 # Without it `rabbitmq-transport delays transfer` takes a message for poison (nservicebus.md §2).
 NSERVICEBUS_DELAY = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 NSERVICEBUS_SENT = "NServiceBus.TimeSent"
@@ -49,11 +38,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Malformed(Exception):
-    """The line is not a timeout; the message says why in one sentence."""
+    """The line is no message; the text says why in one sentence."""
 
 
 @dataclass(frozen=True)
-class Timeout:
+class FileMapping:
+    """How lines of another product are read.
+
+    `fields`: the name that a line has for each of FIELDS; without any, the names are our own, and
+    others are refused. `properties`: the header that a property is taken from.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    destination_ends_at: str = ""
+    due_without_zone_is_utc: bool = False
+
+
+@dataclass(frozen=True)
+class FileMessage:
     """A message that is due at a moment (UTC); `properties` by their AMQP names."""
 
     destination: str
@@ -69,95 +72,78 @@ class Timeout:
         return stated
 
 
-def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers from 1.
-
-    One over LONGEST_LINE bytes comes cut off, one byte too long.
-    """
-    number = 0
-    while line := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        rest = line
-        while len(line) > LONGEST_LINE and rest and not rest.endswith(b"\n"):
-            rest = stream.readline(LONGEST_LINE)
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.strip():
-            yield number, line.strip() if len(line) <= LONGEST_LINE else line
+PLAIN = FileMapping()
 
 
-def read_line(line: bytes) -> Timeout:
+def read_mapping(name: str) -> FileMapping:
+    """One that ships, by its name, or a TOML file. Raises ValueError with a sentence."""
+    shipped = MAPPINGS / f"{name}.toml"
+    try:
+        path = shipped if shipped.exists() else Path(name)
+        mapping = FileMapping(**tomllib.loads(path.read_text()))
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"“{name}” is no mapping: {error}.") from error
+    if unknown := {*mapping.fields, *mapping.properties} - FIELDS:
+        raise ValueError(f"“{name}” maps the unknown field “{min(unknown)}”.")
+    return mapping
+
+
+def read_line(line: bytes, mapping: FileMapping = PLAIN) -> FileMessage:
     """Raises Malformed."""
-    values = _object(line)
-    headers = values.get("headers", {})
-    if not isinstance(headers, dict):
-        raise Malformed("The “headers” are not a JSON object.")
-    return Timeout(
-        _destination(values), _due_at(values), _body(values), headers, _properties(values, headers)
+    values = _object(line, mapping)
+    headers = _headers(values)
+    return FileMessage(
+        _destination(values, mapping),
+        _due_at(values, mapping),
+        _body(values),
+        headers,
+        _properties(values, headers, mapping),
     )
 
 
-def line_digest(line: bytes) -> str:
-    """Equal lines have the same."""
-    return hashlib.sha256(line).hexdigest()
-
-
-def line_key(timeout: Timeout, file_name: str, digest: str, nth: int) -> str:
-    """What a timeout is known by when it comes again (64 hex digits).
-
-    Its message id with its destination, since one message can wait for several; without an id
-    the file's name and the line's digest, `nth` (from 0) of its equals.
-    """
-    parts = ["line", file_name, digest, str(nth)]
-    if timeout.message_id:
-        parts = ["message", timeout.message_id, timeout.destination]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def route_at(params: Params, timeout: Timeout, now: datetime) -> Route:
-    """The way that takes what is left at `now`; at once when it is due already.
-
-    Raises ParamsError when it is longer than the levels reach, or the destination's name is.
-    """
-    return delay_levels.route(params, max(timeout.due_at - now, timedelta(0)), timeout.destination)
-
-
-def publish_at(
-    params: Params, timeout: Timeout, route: Route, tracking_id: UUID, now: datetime
+def make_publish(
+    params: Params,
+    message: FileMessage,
+    route: Route,
+    tracking_id: UUID,
+    now: datetime,
+    marks: Mapping[str, Any],
 ) -> Publish:
     """The message as it goes out, persistent, with Delayboard's headers and without those of a
     former way through a broker, as a replay has them. Raises FieldError."""
-    stated = {"delivery_mode": 2, "message_id": str(tracking_id), **timeout.properties}
+    stated = {"delivery_mode": 2, "message_id": str(tracking_id), **message.properties}
     ours: dict[str, Any] = {
-        **_nservicebus_delay(params, timeout, now),
+        **route.make_headers((now - _EPOCH) // timedelta(milliseconds=1)),
+        **_nservicebus_delay(params, message, now),
+        **marks,
         TRACKING_HEADER: str(tracking_id),
         PUBLISHED_AT_HEADER: (now - _EPOCH) // timedelta(milliseconds=1),
     }
     try:
-        properties = strip_for_replay(build_properties(timeout.headers, **stated), ours)
+        properties = strip_for_replay(build_properties(message.headers, **stated), ours)
     except RecursionError as error:
         raise FieldError("The headers are nested too deeply.") from error
-    return Publish(route.exchange, route.routing_key, properties, timeout.body)
+    return Publish(route.exchange, route.routing_key, properties, message.body)
 
 
-def _nservicebus_delay(params: Params, timeout: Timeout, now: datetime) -> dict[str, int]:
+def _nservicebus_delay(params: Params, message: FileMessage, now: datetime) -> dict[str, int]:
     """Seconds from the sending that the message states to its due time: Particular's tool adds
     the two up again."""
     if not params.preset.startswith("nsb"):
         return {}
     try:
-        text = timeout.headers[NSERVICEBUS_SENT]
+        text = message.headers[NSERVICEBUS_SENT]
         sent_at = datetime.strptime(text, NSERVICEBUS_TIME).replace(tzinfo=UTC)
     except (KeyError, TypeError, ValueError):
         sent_at = now
-    return {NSERVICEBUS_DELAY: -((sent_at - timeout.due_at) // timedelta(seconds=1))}
+    return {NSERVICEBUS_DELAY: -((sent_at - message.due_at) // timedelta(seconds=1))}
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes, mapping: FileMapping) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
         raise Malformed(f"The line is larger than {LONGEST_LINE >> 20} MiB.")
     try:
-        values = json.loads(line.decode())
+        values = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Malformed("The line is not UTF-8.") from error
     except (ValueError, RecursionError) as error:
@@ -166,13 +152,28 @@ def _object(line: bytes) -> dict[str, Any]:
         raise Malformed("The line is not a JSON object.")
     # What a database exports as null was not stated.
     values = {name: value for name, value in values.items() if value is not None}
+    if mapping.fields:
+        names = mapping.fields.items()
+        return {name: values[theirs] for name, theirs in names if theirs in values}
     if unknown := sorted(set(values) - FIELDS):
         raise Malformed(f"The line has an unknown field “{make_encodable(unknown[0])}”.")
     return values
 
 
-def _destination(values: Mapping[str, Any]) -> str:
+def _headers(values: Mapping[str, Any]) -> dict[str, Any]:
+    headers = values.get("headers", {})
+    if isinstance(headers, str):
+        with suppress(ValueError, RecursionError):
+            headers = json.loads(headers or "{}")
+    if not isinstance(headers, dict):
+        raise Malformed("The “headers” are not a JSON object.")
+    return headers
+
+
+def _destination(values: Mapping[str, Any], mapping: FileMapping) -> str:
     destination = values.get("destination")
+    if isinstance(destination, str) and mapping.destination_ends_at:
+        destination = destination.partition(mapping.destination_ends_at)[0]
     if not isinstance(destination, str) or not destination:
         raise Malformed("The line has no “destination”.")
     if not is_encodable(destination):
@@ -180,21 +181,20 @@ def _destination(values: Mapping[str, Any]) -> str:
     return destination
 
 
-def _due_at(values: Mapping[str, Any]) -> datetime:
-    text, ms = values.get("due_at"), values.get("due_at_ms")
-    if (text is None) == (ms is None):
-        raise Malformed("The line needs either “due_at” or “due_at_ms”.")
+def _due_at(values: Mapping[str, Any], mapping: FileMapping) -> datetime:
+    stated = values.get("due_at")
     try:
-        if ms is not None:
-            if not isinstance(ms, int) or isinstance(ms, bool):
-                raise Malformed("The “due_at_ms” is not a whole number of milliseconds since 1970.")
-            return _EPOCH + timedelta(milliseconds=ms)
-        read = datetime.fromisoformat(str(text))
-        if read.tzinfo is None:
+        if isinstance(stated, int) and not isinstance(stated, bool):
+            return _EPOCH + timedelta(milliseconds=stated)
+        read = datetime.fromisoformat(str(stated))
+        if read.tzinfo is None and not mapping.due_without_zone_is_utc:
             raise Malformed("The “due_at” has no time zone. Add Z for UTC.")
-        return read.astimezone(UTC)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise Malformed("The due time is not a valid time such as 2027-01-31T08:00:00Z.") from error
+        raise Malformed(
+            "The “due_at” is neither a time such as 2027-01-31T08:00:00Z nor milliseconds since "
+            "1970."
+        ) from error
 
 
 def _body(values: Mapping[str, Any]) -> bytes:
@@ -212,14 +212,16 @@ def _body(values: Mapping[str, Any]) -> bytes:
         raise Malformed("The “body_base64” is not valid Base64.") from error
 
 
-def _properties(values: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
+def _properties(
+    values: Mapping[str, Any], headers: Mapping[str, Any], mapping: FileMapping
+) -> dict[str, Any]:
     stated = {name: values[name] for name in (*TEXTS, *NUMBERS) if name in values}
     for name, value in stated.items():
         if name in NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
             raise Malformed(f"The “{name}” is not a whole number.")
         if name in TEXTS and not isinstance(value, str):
             raise Malformed(f"The “{name}” is not a text.")
-    for name, header in FROM_HEADERS.items():
+    for name, header in mapping.properties.items():
         if _is_empty(stated.get(name, "")) and isinstance(headers.get(header), str):
             stated[name] = headers[header]
     return {name: value for name, value in stated.items() if not _is_empty(value)}
