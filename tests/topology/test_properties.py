@@ -162,8 +162,8 @@ def test_a_set_header_replaces_all_of_its_name_and_a_property_can_be_dropped() -
             "The properties are unreadable: property flags that AMQP 0-9-1 does not have.",
         ),
         (b"\x00\x00x", "The properties are unreadable: 1 bytes too many."),
-        (b"\x20\x00" + sized(b"\x01aQ"), "headers is unreadable: unknown field type b'Q'."),
-        (b"\x20\x00" + sized(b"\x09a"), "headers is unreadable: cut off at byte 2."),
+        (b"\x20\x00" + sized(b"\x01aQ"), "The headers are unreadable: unknown field type b'Q'."),
+        (b"\x20\x00" + sized(b"\x09a"), "The headers are unreadable: cut off at byte 2."),
     ],
 )
 def test_what_cannot_be_read_is_said_and_cannot_be_edited(raw: bytes, problem: str) -> None:

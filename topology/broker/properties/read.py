@@ -37,8 +37,14 @@ def read_properties(raw: bytes) -> Properties:
     """Decode for showing and deciding; never fails, what is unreadable is in `problems`."""
     try:
         return Properties(raw=raw, **_read_all(raw))
-    except FieldError:
-        return _read_what_can_be_read(raw)
+    except FieldError as error:
+        problem = f"The headers are unreadable: {error}."
+    try:
+        pieces = _split(raw)
+    except FieldError as error:
+        return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
+    pieces.pop("headers", None)
+    return Properties(raw=raw, problems=(problem,), **_read_all(_join(pieces)))
 
 
 def build_properties(headers: Mapping[str, Any] | None = None, **stated: Any) -> Properties:
@@ -149,21 +155,6 @@ def _read_all(raw: bytes) -> dict[str, Any]:
     return values
 
 
-def _read_what_can_be_read(raw: bytes) -> Properties:
-    values: dict[str, Any] = {}
-    problems: list[str] = []
-    try:
-        pieces = _split(raw)
-    except FieldError as error:
-        return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
-    for name, piece in pieces.items():
-        try:
-            values[name] = _read(name, piece)
-        except FieldError as error:
-            problems.append(f"{name} is unreadable: {error}.")
-    return Properties(raw=raw, problems=tuple(problems), **values)
-
-
 def _split(raw: bytes) -> dict[str, bytes]:
     """The bytes of each property that is set, by name and in the protocol's order."""
     pieces, end = {}, 2
@@ -190,14 +181,6 @@ def _flags(raw: bytes) -> int:
 def _join(pieces: Mapping[str, bytes]) -> bytes:
     flags = sum(FLAGS[name] for name in pieces)
     return struct.pack(">H", flags) + b"".join(pieces[name] for name in NAMES if name in pieces)
-
-
-def _read(name: str, piece: bytes) -> Any:
-    if name == "headers":
-        return read_table(piece[4:])
-    if name in WIDTHS:
-        return int.from_bytes(piece)
-    return piece[1:].decode("utf-8", "backslashreplace")
 
 
 def _write(name: str, value: Any) -> bytes:
