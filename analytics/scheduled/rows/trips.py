@@ -1,7 +1,8 @@
 """The half-known trips of some messages: read at once, changed in memory, saved at once.
 
-Written past the ORM's objects, by which a row of this many columns costs thirty times as much:
-a flood of messages must not hold the list up.
+Written past the ORM's objects: an entry takes 30 µs of a processor here and 110 by bulk_create, an
+exit 20 µs and 270 by bulk_update (20,000 of each, SQLite, 2026-11-28). At 2,000 messages a second
+the list would need three quarters of a core in place of a tenth, and people wait for it.
 """
 
 from __future__ import annotations
