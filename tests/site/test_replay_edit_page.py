@@ -60,6 +60,24 @@ def rows(*typed: tuple[str, str, str]) -> dict[str, list[str]]:
 TENANT = ("tenant", "integer", "42")
 
 
+def test_the_page_and_the_dry_run_show_what_leaves(broker: Broker) -> None:
+    batch = a_draft(broker, task="shop.place", id="a1", retries=3)
+    for role, is_shown in ((Role.OPERATOR, True), (Role.VIEWER, False)):
+        client = signed_in(role, broker)
+        draft = text_of(client.get(reverse("replay_batch", args=[batch.pk])))
+        assert ("Changes made by the replay, message 1" in draft) is is_shown
+        assert ("header retries" in draft) is is_shown
+        assert "so a message starts with its first attempt" in draft
+    assert "header retries" in page(batch)
+    headers = rows(
+        ("task", "text", "shop.place"), ("id", "text", "a1"), ("retries", "integer", "9")
+    )
+    send(batch, **headers, body='{"n": 2}', version="")
+    text = page(batch)
+    assert '<ins>+   "n": 2</ins>' in text.replace("&quot;", '"')
+    assert '<span class="name">9</span>' in text
+
+
 def edited_headers() -> dict[str, Any]:
     return dict(read_properties(bytes(ReplayEdit.objects.get().properties)).headers)
 

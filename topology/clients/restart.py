@@ -10,7 +10,7 @@ from typing import Any
 from topology.clients.conventions import Convention
 from topology.clients.describe import find_library
 from topology.clients.forms import FORMS
-from topology.clients.parts import ANY, Parts, Pointer, read_text
+from topology.clients.parts import ANY, MOST_JSON_BYTES, Parts, Pointer, read_text
 from topology.content.json_tree import Tree, read_json, write_json
 
 
@@ -47,11 +47,15 @@ def explain_return(headers: Mapping[str, Any], own: Sequence[Convention] = ()) -
 def restart(convention: Convention, headers: Mapping[str, Any], body: bytes) -> Restarted:
     """The message with its counters reset.
 
-    Where a counter stands in a JSON body, all other values of it stay as they are written.
+    Where a counter stands in a JSON body, all other values of it stay as they are written. A body
+    that is too long for `Parts` to read stays as it is.
     """
-    tree, edits = read_json(body), list[Edit]()
+    edits = list[Edit]()
     marks = (*convention.restart.remove, *convention.restart.returns)
-    for pointer in (*marks, *convention.restart.zero):
+    pointers = (*marks, *convention.restart.zero)
+    in_body = any(pointer[0] == "body" for pointer in pointers)
+    tree = read_json(body) if in_body and len(body) <= MOST_JSON_BYTES else None
+    for pointer in pointers:
         (root, *steps), is_removed = pointer, pointer in marks
         before: Any = None
         if root == "headers":

@@ -16,14 +16,16 @@ from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.replay import items_page, resets, summary
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
+from delayboard.dead_letters.replay.sent_diff import SentDiff, diff_first
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.views.replays.options import options_of
 from delayboard.views.show_refusal import show_refusal
-from topology import access, redaction, snapshots
+from topology import access, audit, redaction, snapshots
 from topology.database import paging
 from topology.models import Role
+from topology.redaction import Redaction
 from topology.snapshots import Latest
 from topology.views.sorting import read_sort
 
@@ -105,6 +107,8 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     if batch.is_draft:
         context["options"] = options_of(batch)
         context["resets"] = resets.read_resets(batch, rules)
+        if context["may_run"]:
+            context["diff"] = _diff(request, batch, rules, hides=hides)
     else:
         context |= {
             "failures": items_page.read_failures(batch, rules),
@@ -112,6 +116,17 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
             "hides_history": hides_history(rules),
         }
     return render(request, "delayboard/replay_batch.html", context | more)
+
+
+def _diff(
+    request: HttpRequest, batch: ReplayBatch, rules: Redaction, *, hides: bool
+) -> SentDiff | None:
+    """What leaves of the first message; it shows parts of this message."""
+    diff = diff_first(batch, rules, hides_targets=hides)
+    if diff is not None:
+        what = f"{diff.item.parked_message_id} of replay {batch.pk}"
+        audit.record(request.user, "parked message read", broker=batch.broker, what=what)
+    return diff
 
 
 def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:

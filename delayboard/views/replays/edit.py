@@ -18,6 +18,7 @@ from delayboard.dead_letters.replay.draft.edit_message import (
     undo_edit,
 )
 from delayboard.dead_letters.replay.edit_headers import TYPES, EditError, HeaderRow, Typed
+from delayboard.dead_letters.replay.sent_diff import diff_sent
 from delayboard.forms.header_rows import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
@@ -96,6 +97,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
         context["rows"] = [*(_rows_sent(request) or typed), HeaderRow(), HeaderRow()]
         context["locked"] = [one for one in headers if not _is_typed(one)]
         context |= _body(request, item, rules)
+        context["diff"] = diff_sent(item, rules, hides_targets=context["hides_targets"])
     except EditError as error:
         context["unreadable"] = str(error)
     return render(request, "delayboard/replay_item.html", context)
