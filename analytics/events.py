@@ -22,7 +22,6 @@ VERSION = 1
 HEADERS_LIMIT_BYTES = 8192
 VALUE_LIMIT_CHARACTERS = 1000
 LONGEST_TEXT = 255
-EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-ExceptionType")
 NESTING_LIMIT = 6
 # What a column of PostgreSQL takes.
 LARGEST_NUMBER = 2**31 - 1
@@ -255,14 +254,6 @@ _AS_THEY_ARE = frozenset({int, bool, NoneType, datetime})
 def bounded(text: str) -> str:
     """A text that a column of names can hold."""
     return clean(text)[:LONGEST_TEXT]
-
-
-def first_text(headers: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The first of these headers that is a text; "" if none is."""
-    for name in names:
-        if isinstance(value := headers.get(name), str):
-            return bounded(value)
-    return ""
 
 
 def failures_of(history: History) -> tuple[Failure, ...]:

@@ -14,23 +14,24 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from analytics.events import (
-    EXCEPTION_HEADERS,
     LARGEST_NUMBER,
     Kind,
     MessageEvent,
+    bounded,
     bounded_headers,
     clean,
     decode,
     encode,
     encode_alike,
     failures_of,
-    first_text,
 )
 from analytics.models import Fact
+from topology.clients.describe import REPUBLISHED, Description, describe
 from topology.deaths import newest_death, read_history
 from topology.delays import milliseconds
 from topology.message import (
     CHANGED_BY_ROUTING,
+    Headers,
     Message,
     Properties,
     Publish,
@@ -50,7 +51,8 @@ _PLAIN = frozenset({str, int, bool, float, NoneType})
 class Stated(NamedTuple):
     """A message that something is stated of; all of its body that matters is known already.
 
-    `exchange` and `routing_key`, where it was sent to, default to the message's own.
+    `exchange` and `routing_key`, where it was sent to, default to the message's own. `failed` are
+    the headers with which it was parked, if a replay reset some.
     """
 
     message: Message | Publish
@@ -59,6 +61,7 @@ class Stated(NamedTuple):
     replay_id: str = ""
     exchange: str = ""
     routing_key: str = ""
+    failed: Headers | None = None
 
 
 def id_of(properties: Properties, known: str, body: Callable[[], bytes]) -> str:
@@ -132,7 +135,11 @@ def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
     message = of.message
     properties = message.properties
     history = read_history(properties.headers)
-    death_queue, death_reason = newest_death(properties.headers) or ("", "")
+    failed = properties.headers if of.failed is None else of.failed
+    # Without the body, which replays and discards do not read.
+    read = describe(failed) or Description("")
+    republished = (read.queue or "", REPUBLISHED) if read.is_of_failure else ("", "")
+    death_queue, death_reason = newest_death(properties.headers) or republished
     return {
         "event_id": event_id,
         "exchange": of.exchange or message.exchange,
@@ -144,7 +151,7 @@ def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
         "replay_id": of.replay_id,
         "death_queue": clean(death_queue),
         "death_reason": clean(death_reason),
-        "exception_type": first_text(properties.headers, EXCEPTION_HEADERS),
+        "exception_type": bounded(read.exception_type or ""),
         "deaths": min(history.total, LARGEST_NUMBER),
         "redelivered": isinstance(message, Message) and message.redelivered,
         "size_bytes": of.size,

@@ -37,8 +37,6 @@ REPLAYS_HEADER = "delayboard-replays"
 # On what was published again after a kill. Of “x-opt-”: it changes no content id.
 DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
-# The header or property in which libraries name the publisher.
-PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 # What a consumer counts its failures in: none of “x-”, which is the broker's.
 ATTEMPT_HEADER = "attempt"
 # Dead-lettering removes CC, BCC and the expiration; a replay sets its own two headers and

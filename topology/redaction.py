@@ -16,6 +16,7 @@ from django.db.models import Q
 
 from topology import access
 from topology.access import User
+from topology.clients.conventions import built_in
 from topology.content.json_tree import Tree, read_json, write_json
 from topology.content.text import is_encodable
 from topology.content.wildcards import fits
@@ -138,6 +139,19 @@ class Redaction:
 
 
 NOTHING = Redaction()
+
+
+@lru_cache(maxsize=1024)
+def hides_fact(rules: Redaction, fact: str) -> bool:
+    """Whether a rule redacts any place where a client library may state it."""
+    places = [one.pointer for each in built_in() for one in each.facts.get(fact, ())]
+    places += [pointer for name, pointer in rules.own_places if name == fact]
+    return any(
+        any(map(rules.hides_header, steps))
+        if root == "headers"
+        else any(rules.hides_body_path(".".join(steps[:end])) for end in range(1, len(steps) + 1))
+        for root, *steps in places
+    )
 
 
 def rules_for(user: User, broker: Broker) -> Redaction:

@@ -11,7 +11,6 @@ from typing import Any
 from django.conf import settings
 
 from analytics.events import (
-    EXCEPTION_HEADERS,
     LARGEST_NUMBER,
     Kind,
     MessageEvent,
@@ -19,13 +18,12 @@ from analytics.events import (
     bounded_headers,
     clean,
     failures_of,
-    first_text,
 )
+from topology.clients.describe import Description, describe
 from topology.deaths import History, read_history
 from topology.delays import milliseconds
 from topology.message import (
     PUBLISHED_AT_HEADER,
-    PUBLISHER_HEADERS,
     REPLAY_HEADER,
     TRACKING_HEADER,
     Message,
@@ -45,6 +43,8 @@ EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # Larger ones would make the log many times larger than its content.
 STORED_BODY_BYTES = 64 * 1024
+# A longer body is not searched for what a client library wrote.
+DESCRIBED_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ def event_of_copy(
     """
     properties, headers = message.properties, message.properties.headers
     is_kept = len(message.body) <= keep_bytes
+    body = message.body if len(message.body) <= DESCRIBED_BYTES else b""
+    read = describe(headers, body, message.routing_key)
     history = read_history(headers) if "x-death" in headers else History()
     deaths = history.total
     is_first_publish = caught_up and not deaths and reading.phase != "exit"
@@ -111,7 +113,7 @@ def event_of_copy(
         due_at=due_at if reading.phase == "entry" else None,
         attempt=min(reading.attempt, LARGEST_NUMBER),
         replay_id=replay_id,
-        exception_type=first_text(headers, EXCEPTION_HEADERS),
+        exception_type=bounded((read and read.exception_type) or ""),
         death_reason=bounded(reading.death_reason),
         death_queue=bounded(reading.death_queue),
         deaths=min(deaths, LARGEST_NUMBER),
@@ -119,7 +121,7 @@ def event_of_copy(
         size_bytes=len(message.body),
         headers_json=bounded_headers(headers),
         tracking_id=clean(message.tag(TRACKING_HEADER))[:LONGEST_TRACKING_ID],
-        published_by=_publisher(properties),
+        published_by=_publisher(properties, read),
         content_type=bounded(properties.content_type or ""),
         body_base64=b64encode(message.body).decode() if is_kept else "",
         properties_base64=b64encode(properties.raw).decode() if is_kept else "",
@@ -195,10 +197,10 @@ STAMPS: tuple[tuple[str, Callable[[Any], datetime | None]], ...] = (
 SOURCES = {PUBLISHED_AT_HEADER: "delayboard"}
 
 
-def _publisher(properties: Properties) -> str:
+def _publisher(properties: Properties, read: Description | None) -> str:
     """Who published it, as the message itself says; "" when it does not."""
-    name = properties.app_id or first_text(properties.headers, PUBLISHER_HEADERS)
-    return bounded(name or properties.user_id or "")
+    stated = properties.app_id or (read and read.publisher)
+    return bounded(stated or properties.user_id or "")
 
 
 def version_of(headers: Mapping[str, Any]) -> str:

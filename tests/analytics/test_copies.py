@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from analytics.events import LARGEST_NUMBER, MOST_FAILURES, decode, encode
-from analytics.recorder.copies import Place, event_of_copy, published
+from analytics.recorder.copies import DESCRIBED_BYTES, Place, event_of_copy, published
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
 from topology.structure.copies import Reading
@@ -67,6 +69,25 @@ def test_failures_are_what_x_death_records_but_for_the_ends_of_delays() -> None:
     assert decode(encode(event)) == event
     many = [{"queue": f"q{n}", "reason": "rejected"} for n in range(MOST_FAILURES + 1)]
     assert len(an_entry_of(a_message({"x-death": many})).failures) == MOST_FAILURES
+
+
+def test_exception_and_publisher_are_what_the_client_library_states() -> None:
+    dramatiq = {
+        "queue_name": "orders",
+        "actor_name": "place",
+        "message_id": "d1",
+        "options": {"retries": 1, "traceback": "Traceback:\n  at\nshop.Late: no answer"},
+    }
+    body = json.dumps(dramatiq).encode()
+    assert an_entry_of(replace(a_message(), body=body)).exception_type == "shop.Late"
+    assert (
+        an_entry_of(replace(a_message(), body=body + b" " * DESCRIBED_BYTES)).exception_type == ""
+    )
+    fault = {"MT-Fault-ExceptionType": "System.TimeoutException", "origin": "billing-7"}
+    event = an_entry_of(a_message(fault))
+    assert (event.exception_type, event.published_by) == ("System.TimeoutException", "billing-7")
+    assert an_entry_of(a_message(fault, app_id="shop")).published_by == "shop"
+    assert an_entry_of(a_message(user_id="ada")).published_by == "ada"
 
 
 def seconds(moment: datetime) -> int:

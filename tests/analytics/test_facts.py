@@ -50,6 +50,22 @@ def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology
     assert event.published_at is None
 
 
+def test_without_a_death_a_fact_has_what_the_client_library_states(broker: Broker) -> None:
+    rascal = {"rascal": {"originalQueue": "orders", "error": {"code": "ETIMEDOUT"}}}
+    state_one(broker, message=Message("", "dead", Properties(headers=rascal), b""))
+    stated = facts.Stated(PARKED_MESSAGE, "c", 5)
+    reset = Message("", "dead", Properties(headers={}), b"")
+    with_headers = facts.Stated(reset, "c", 0, failed=rascal)
+    facts.state_all(
+        broker=broker, kind="replayed", of=[("dead", stated), ("dead", with_headers)], at=NOON
+    )
+    (_, alone), (_, died), (_, restarted) = facts.oldest(10)
+    for event in (alone, restarted):
+        assert (event.death_queue, event.death_reason) == ("orders", "republished")
+        assert event.exception_type == "ETIMEDOUT"
+    assert (died.death_reason, died.exception_type) == ("rejected", "")
+
+
 def test_deaths_beyond_what_a_line_can_hold_are_the_largest_number(broker: Broker) -> None:
     many = Properties(headers={"x-death": [DEATH | {"count": 2**63 - 1}] * 2})
     state_one(broker, message=replace(PARKED_MESSAGE, properties=many))

@@ -18,7 +18,7 @@ from analytics.scheduled.pages.scheduled_page import PAGE
 from analytics.scheduled.rows import projection
 from analytics.views import scheduled, streaming
 from tests.analytics.builders import an_entry, ms
-from topology.models import AuditEntry, Grant, Role, State, Topology
+from topology.models import AuditEntry, Grant, RedactionRule, Role, State, Topology
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(hours=1)
@@ -276,6 +276,25 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
     assert stranger.get(address, {"body": "1"}).status_code == 404
+
+
+def test_a_message_of_a_client_library_is_shown_by_its_id_and_type(
+    viewer: Client, topology: Topology
+) -> None:
+    headers = {"task": "shop.place_order", "id": "4b1d-celery"}
+    event = an_entry("", LATER, headers_json=json.dumps(headers))
+    projection.project(topology, [event])
+    row = ScheduledMessage.objects.get()
+    listed = viewer.get(reverse("analytics:scheduled")).content.decode()
+    page = viewer.get(reverse("analytics:scheduled_message", args=[row.pk])).content.decode()
+    for text in (listed, page):
+        assert "4b1d-celery" in text
+        assert "shop.place_order" in text
+    assert "Celery" in page
+    RedactionRule.objects.create(kind="header", pattern="id", least_role=Role.ADMIN)
+    listed = viewer.get(reverse("analytics:scheduled")).content.decode()
+    assert "4b1d-celery" not in listed
+    assert row.content_id[:12] in listed
 
 
 def test_a_body_that_was_not_kept_is_not_offered(viewer: Client, topology: Topology) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.parked.failure import LONGEST, REPUBLISHED, Failure, failure_of
+from delayboard.dead_letters.parked.failure import LONGEST, Failure, failure_of
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from topology.broker.properties.read import build_properties
+from topology.clients.describe import REPUBLISHED
 from topology.deaths import History, read_history
 from topology.message import Message, Properties
 

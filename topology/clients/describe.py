@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from topology.clients.conventions import Convention, built_in
 from topology.clients.forms import FORMS
-from topology.clients.parts import Parts
+from topology.clients.parts import Parts, Pointer
 from topology.message import Message
+
+# Why a message failed that its consumer published to an error queue itself: no word of RabbitMQ.
+REPUBLISHED = "republished"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ def describe(
     sent, and never raises.
     """
     parts = Parts(headers, body, routing_key)
+    names, keys = _list_marks()
+    if not (own or parts.has_header_of(names) or any(map(parts.may_have, keys))):
+        return None
     library = find_library(parts, own)
     common = built_in()[-1]
     stated = _read_facts(common, parts)
@@ -77,6 +84,19 @@ def find_library(parts: Parts, own: Sequence[Convention] = ()) -> Convention | N
             if all(parts.get(pointer) is not None for pointer in row):
                 return convention
     return None
+
+
+@cache
+def _list_marks() -> tuple[frozenset[str], tuple[Pointer, ...]]:
+    """Headers one of which each message that says anything has, or else a key in its body: most
+    messages say nothing, and a recorder reads all of them.
+    """
+    common = (fact.pointer for facts in built_in()[-1].facts.values() for fact in facts)
+    rows = (row for one in built_in() for row in one.known_by)
+    # Of a row all must be there: a header is found faster than a key.
+    marks = {*common, *(min(row, key=lambda one: one[0] != "headers") for row in rows)}
+    names = frozenset(one[1] for one in marks if one[0] == "headers")
+    return names, tuple(one for one in marks if one[0] != "headers")
 
 
 def _read_facts(convention: Convention, parts: Parts) -> dict[str, Any]:

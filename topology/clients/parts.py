@@ -32,6 +32,10 @@ class Parts:
         self._body = body
         self._routing_key = routing_key
 
+    def has_header_of(self, names: frozenset[str]) -> bool:
+        """Whether it has any of these headers."""
+        return not names.isdisjoint(self._headers)
+
     def may_have(self, pointer: Pointer) -> bool:
         """False where the value is not there, found fast: most messages are of no known library.
 

@@ -6,17 +6,19 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from analytics.buckets import OVERDUE_AFTER
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
 from analytics.observation import StuckRange, stuck_ranges, unobserved
+from topology.clients.describe import Description, describe
 from topology.delays import format_span
-from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
+from topology.message import PUBLISHED_AT_HEADER
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError, Pattern
-from topology.redaction import HIDDEN, NOTHING, Redaction
+from topology.redaction import HIDDEN, NOTHING, Redaction, hides_fact
 
 STAMPED = "delayboard"
 # Sources of the publish time: headers by name, our stamp in one, and the recorder.
@@ -82,7 +84,17 @@ class Line:
     def published_by(self) -> str:
         """HIDDEN when a header that may contain it is redacted; "" when unknown."""
         by = self.row.published_by
-        return HIDDEN if by and any(map(self.hidden.hides_header, PUBLISHER_HEADERS)) else by
+        return HIDDEN if by and hides_fact(self.hidden, "publisher") else by
+
+    @cached_property
+    def client(self) -> Description | None:
+        """What its client library wrote into its headers, as far as the reader may see it."""
+        return describe(self.headers, routing_key=self.row.routing_key)
+
+    @property
+    def message_type(self) -> str:
+        """The type or task that its headers state; "" when they do not."""
+        return (self.client and self.client.message_type) or ""
 
     @property
     def is_overdue(self) -> bool:
@@ -112,8 +124,10 @@ class Line:
 
     @property
     def name(self) -> str:
-        """Its message id, else the beginning of its content's hash."""
-        return self.row.message_id or f"{self.row.content_id[:12]}…"
+        """Its message id, else the one of its library, else the beginning of its content's hash."""
+        stated = self.client and self.client.message_id
+        known = "" if stated == HIDDEN else stated
+        return self.row.message_id or known or f"{self.row.content_id[:12]}…"
 
 
 class Reader:

@@ -10,14 +10,12 @@ from functools import lru_cache
 from analytics.events import clean
 from delayboard.dead_letters.parked.placeholders import put_placeholders
 from topology.clients.conventions import Convention
-from topology.clients.describe import Description, describe_message
+from topology.clients.describe import REPUBLISHED, Description, describe_message
 from topology.clients.forms import name_of_type
 from topology.deaths import History
 from topology.message import Message
 
 LONGEST = 255
-# No word of the broker's: its consumer failed and published it to an error queue itself.
-REPUBLISHED = "republished"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from typing import Any
 
 from delayboard.models import MessageGroup, ParkedMessage, RedactionKind
 from topology.broker.properties.read import read_properties
-from topology.clients.conventions import built_in
 from topology.content.bodies import unpack
 from topology.content.json_tree import read_json, write_json
 from topology.message import Message
 from topology.models import Broker
-from topology.redaction import HIDDEN, Redaction
+from topology.redaction import HIDDEN, Redaction, hides_fact
 
 # Messages that a preview reads, and the size up to which it reads their bodies.
 TRIED, LONGEST_BYTES = 200, 16_384
@@ -60,19 +59,7 @@ def hidden_columns(rules: Redaction) -> frozenset[str]:
     return frozenset(
         column
         for column, (names, facts) in _BEHIND.items()
-        if any(map(rules.hides_header, names)) or any(_hides_fact(rules, fact) for fact in facts)
-    )
-
-
-def _hides_fact(rules: Redaction, fact: str) -> bool:
-    """Whether a rule redacts any place where a library may state it."""
-    places = [one.pointer for each in built_in() for one in each.facts.get(fact, ())]
-    places += [pointer for name, pointer in rules.own_places if name == fact]
-    return any(
-        any(map(rules.hides_header, steps))
-        if root == "headers"
-        else any(rules.hides_body_path(".".join(steps[:end])) for end in range(1, len(steps) + 1))
-        for root, *steps in places
+        if any(map(rules.hides_header, names)) or any(hides_fact(rules, fact) for fact in facts)
     )
 
 

@@ -12,7 +12,7 @@ from delayboard.dead_letters.replay.unwrap import unwrap
 from delayboard.models import ParkedMessage
 from delayboard.models.replay import ReplayBatch, ReplayEdit
 from topology.broker.properties.read import read_properties
-from topology.message import Message, Properties, Publish, content_id, kept_by_streams
+from topology.message import Headers, Message, Properties, Publish, content_id, kept_by_streams
 
 _COLUMNS = (
     "pk",
@@ -29,7 +29,8 @@ _COLUMNS = (
 class Content(NamedTuple):
     """`queue`, `exchange` and `routing_key` are those of the message; `known` is its content id.
 
-    For an edited message, or one whose counters were reset, `known` is "".
+    For an edited message, or one whose counters were reset, `known` is "", and `failed` are the
+    headers that it was parked with.
     """
 
     properties: Properties
@@ -39,6 +40,7 @@ class Content(NamedTuple):
     redelivered: bool
     exchange: str
     routing_key: str
+    failed: Headers | None = None
 
     def make_fact(self, publish: Publish, name: str) -> facts.Stated:
         """The fact that it was replayed under this name, without the body."""
@@ -56,6 +58,7 @@ class Content(NamedTuple):
             name,
             publish.exchange,
             publish.routing_key,
+            self.failed,
         )
 
 
@@ -82,12 +85,14 @@ def read_contents(
     }
     for item, content in read.items():
         if (sent := make_sent(batch, content.properties, content.body)) is not None:
-            read[item] = content._replace(properties=sent[0], body=sent[1], known="")
+            failed = content.properties.headers
+            read[item] = content._replace(properties=sent[0], body=sent[1], known="", failed=failed)
     if edits:
         for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
-            properties = read_properties(bytes(edit.properties))
-            read[edit.item_id] = read[edit.item_id]._replace(
-                properties=properties, body=bytes(edit.body.data), known=""
+            properties, content = read_properties(bytes(edit.properties)), read[edit.item_id]
+            failed = content.properties.headers if content.failed is None else content.failed
+            read[edit.item_id] = content._replace(
+                properties=properties, body=bytes(edit.body.data), known="", failed=failed
             )
     return read
 
