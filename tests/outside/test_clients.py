@@ -8,6 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import create_draft
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.outside.client_programs import CLIENTS, Client, Line, Written, running
@@ -62,6 +64,27 @@ def test_a_client_s_route_findings_and_dead_letters(
     assert severe == set()
     if dead is not None:
         goes_and_comes_back(vhost, broker, operator, client, dead)
+
+
+@pytest.mark.generations("4.3")
+@pytest.mark.parametrize("name", [name for name, one in CLIENTS.items() if one.dead])
+def test_a_replayed_group_is_processed_once_with_its_counters_reset(
+    vhost: Vhost, broker: Broker, operator: User, name: str
+) -> None:
+    client, number = CLIENTS[name], 3
+    with running(client, vhost, hopeless=number, rounds=ROUNDS) as written:
+        written.await_ends(number)
+        eventually(lambda: consumed(broker, client), "the consumer is reported")
+        parked = park(operator, broker, number, client.dead)
+        (group,) = {one.group for one in parked}
+        batch = create_draft.draft_group(operator, group, Options())
+        assert replayed(operator, batch).done == number
+        eventually(lambda: len(written.of("gave up")) == 2 * number, "all are given up again")
+        for line in written.of("published"):
+            attempts = [one.attempt for one in written.of("attempt", id=line.id)]
+            assert attempts == list(range(1, ROUNDS + 2)) * 2
+        again = park(operator, broker, number, client.dead)
+    assert {one.group for one in again} == {group}
 
 
 @pytest.mark.generations("4.3")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +18,10 @@ from topology.clients.conventions import (
     Restart,
     built_in,
 )
+from topology.clients.describe import describe
 from topology.clients.own import check_own, find_own, write_convention
 from topology.clients.parts import ROOTS
+from topology.clients.restart import explain_return, open_envelope, restart
 
 # A bar begins a form, and spaces around a pointer do not count.
 STEPS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="|"), max_size=8).map(
@@ -47,6 +52,33 @@ OWN = st.builds(
 @given(OWN)
 def test_what_is_written_is_read_again(own: Convention) -> None:
     assert check_own(write_convention(own)) == own
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.binary() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(OWN, st.data())
+def test_whatever_it_meets_it_raises_nothing(own: Convention, data: st.DataObject) -> None:
+    """Messages with values of all types where the convention looks for its own."""
+    steps = [pointer[1:] for row in own.known_by for pointer in row]
+    steps += [fact.pointer[1:] for facts in own.facts.values() for fact in facts]
+    headers: dict[str, Any] = {}
+    for first, second in steps:
+        value = data.draw(HOSTILE)
+        headers[first] = data.draw(st.sampled_from([value, {second: value}]))
+    text = json.dumps(headers, default=repr).encode()
+    read = describe(headers, text, data.draw(HOSTILE), [own])
+    for name in FACTS if read else ():
+        if isinstance(value := getattr(read, name), str):
+            value.encode()
+    explain_return(headers, [own])
+    again = restart(own, headers, text)
+    assert (again.body is text) or any(edit.place.startswith("/body") for edit in again.edits)
+    open_envelope(own, text)
 
 
 @pytest.mark.parametrize("one", built_in()[:-1], ids=lambda one: one.name)
