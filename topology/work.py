@@ -153,6 +153,12 @@ def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: 
     )
 
 
+def free_kinds() -> set[str]:
+    """The kinds of the work that somebody can claim now."""
+    free = Work.objects.filter(_free(timezone.now())).order_by()
+    return set(free.values_list("kind", flat=True).distinct())
+
+
 def claim(kinds: Collection[str], owner: str) -> Work | None:
     """Take the oldest work that waits, or whose holder let its lease run out."""
     free = Work.objects.filter(_free(timezone.now()), kind__in=kinds)

@@ -40,7 +40,7 @@ WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 # Seconds by which a batch takes longer when the process, or the machine under it, was stopped.
 DELAYED_SECONDS = 0.25
-BEAT_SECONDS = 0.5
+BEAT_SECONDS = 2.0
 # Seconds before the recorder looks again for a retired tap whose node is down.
 AGAIN_SECONDS = 10.0
 

@@ -7,17 +7,16 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections, connection
-from django.utils import timezone
 
 from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
+from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats, log_trouble
 from delayboard.worker.tasks import Task, list_tasks
 from topology import work
 from topology.broker.errors import BrokerError
@@ -57,7 +56,7 @@ def run_alone(command: BaseCommand, name: str, task: Task) -> None:
     stop = until_stopped()
     command.stdout.write(f"The {name} runs.")
     command.stdout.flush()
-    keep_running(task, stop)
+    keep_one_running(task, stop)
     command.stdout.write(f"The {name.partition(' ')[0]} has ended.")
 
 
@@ -66,16 +65,21 @@ class Supervisor:
 
     def __init__(self, *, only: str = "") -> None:
         self.owner = work.name_process()
+        self.heartbeats = Heartbeats()
         self._only = only
         self._running: dict[str, Running] = {}
 
     def run(self, stop: threading.Event) -> bool:
         """Until `stop` is set; False when a thread did not end in time and must be left."""
+        with keep_heartbeats() as self.heartbeats:
+            return self._run(stop)
+
+    def _run(self, stop: threading.Event) -> bool:
         while not stop.is_set():
             try:
                 self.check()
             except Exception as error:
-                if not _log_trouble(error):
+                if not log_trouble(error):
                     logger.exception(
                         "The worker cannot list its background tasks. The current tasks continue."
                     )
@@ -108,27 +112,36 @@ class Supervisor:
     def _start(self, task: Task) -> Running:
         running = Running(task)
         running.thread = threading.Thread(
-            target=keep_running, args=(task, running.stop), name=task.key, daemon=True
+            target=keep_running,
+            args=(task, running.stop, self.heartbeats),
+            name=task.key,
+            daemon=True,
         )
         running.thread.start()
         return running
 
 
-def keep_running(task: Task, stop: threading.Event) -> None:
+def keep_one_running(task: Task, stop: threading.Event) -> None:
+    """Run the only task of a process."""
+    with keep_heartbeats() as heartbeats:
+        keep_running(task, stop, heartbeats)
+
+
+def keep_running(task: Task, stop: threading.Event, heartbeats: Heartbeats) -> None:
     """Run a task again and again until it is stopped, pausing longer after each failure."""
     failures = 0
     while not stop.is_set():
         began = time.monotonic()
         try:
-            _begin(task)
-            task.run(stop=stop, beat=partial(_beat, task.key))
+            heartbeats.begin(task)
+            task.run(stop=stop, beat=partial(heartbeats.beat, task.key))
         except EXPECTED as error:
             logger.warning("%s: %s", task.name, error)
-            _fail(task, str(error))
+            heartbeats.fail(task.key, str(error))
         except Exception as error:
-            if not _log_trouble(error):
+            if not log_trouble(error):
                 logger.exception("%s failed.", task.name)
-            _fail(task, str(explain(error) or f"{type(error).__name__}: {error}"))
+            heartbeats.fail(task.key, str(explain(error) or f"{type(error).__name__}: {error}"))
         finally:
             connection.close()
         failures = 0 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
@@ -139,41 +152,3 @@ def pause(failures: int) -> float:
     """Seconds before the next try: doubling from half a second, with jitter, up to 30."""
     doubled = 0.25 * 2.0 ** min(failures, 10)
     return min(LONGEST_PAUSE, doubled) * random.uniform(0.75, 1.25)
-
-
-def _begin(task: Task) -> None:
-    BackgroundTask.objects.update_or_create(
-        key=task.key,
-        defaults={
-            "name": task.name,
-            "broker_id": task.broker_id,
-            "started_at": timezone.now(),
-        },
-    )
-
-
-def _beat(key: str, details: Mapping[str, object]) -> None:
-    BackgroundTask.objects.filter(key=key).update(
-        beat_at=timezone.now(), details=dict(details), last_error=""
-    )
-
-
-def _fail(task: Task, error: str) -> None:
-    try:
-        BackgroundTask.objects.filter(key=task.key).update(
-            last_error=error, last_error_at=timezone.now()
-        )
-    except Exception as failure:
-        if not _log_trouble(failure):
-            logger.exception("The worker could not store the failure of %s.", task.name)
-
-
-def _log_trouble(error: Exception) -> bool:
-    """Log what is wrong with the database or a disk, in the same line for every task.
-
-    False when the error is about something else.
-    """
-    trouble = explain(error)
-    if trouble is not None:
-        logger.warning("The worker cannot continue: %s", trouble)
-    return trouble is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from threading import Event
+from threading import Event, Lock
+from time import monotonic
 
 from django.conf import settings
 
@@ -49,7 +50,7 @@ from delayboard.models.background_task import (
 from delayboard.publishing import publish_job
 from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.cleaning import keep_clean
-from delayboard.worker.repeat import repeat
+from delayboard.worker.repeat import BEAT_SECONDS, repeat
 from delayboard.worker.sampling import EVERY_SECONDS, sample_all
 from delayboard.worker.schedule import request_due_runs
 from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
@@ -105,14 +106,12 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
 
 
 def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
-    prepared = partial(
-        _work_off, _claims(change_state.KIND_PREPARE), owner, prepare_draft.prepare_draft
-    )
-    parked = partial(_work_off, _claims(park_queue.KIND), owner, park_queue.park)
-    changed = partial(_work_off, _claims(discard.KIND), owner, discard.run)
-    read = partial(_work_off, _claims(READ), owner, read_queue.attend)
-    migrated = partial(_work_off, _claims(MIGRATE), owner, migrate.attend)
-    replaced = partial(_work_off, _claims(replace_queue.KIND), owner, replace_queue.attend)
+    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
+    parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
+    changed = partial(_work_off, discard.KIND, owner, discard.run)
+    read = partial(_work_off, READ, owner, read_queue.attend)
+    migrated = partial(_work_off, MIGRATE, owner, migrate.attend)
+    replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
     return (
         ("replay-prepare", "Replay preparation", prepared),
         ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
@@ -127,7 +126,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("findings", "Check of findings and drift", partial(_check_often, BrokerCheck)),
         ("samples", "Queue depths and counters", partial(repeat, sample_all, EVERY_SECONDS)),
         ("schedule", "Nightly scheduler", partial(repeat, request_due_runs, CHECK_SECONDS)),
-        ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, IDLE_SECONDS)),
+        ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
         ("report-delivery", "Report delivery", partial(repeat, deliver_due, CHECK_SECONDS)),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
@@ -166,7 +165,7 @@ def parker_of(row: DeadLetterQueue) -> Task:
 
 def interception_of(row: Interception, owner: str) -> Task:
     """The task that changes messages for a queue; whoever holds the lease of its work does it."""
-    run = partial(_work_off, partial(_claim_own, row.work), owner, intercept.attend)
+    run = partial(_work_off, "", owner, intercept.attend, claim=partial(_claim_own, row.work))
     return Task(
         task_key("intercept", row.pk),
         f"Changes of messages for {row.queue}"[:200],
@@ -176,12 +175,12 @@ def interception_of(row: Interception, owner: str) -> Task:
 
 
 def replayer(owner: str, number: int) -> Task:
-    run = partial(_work_off, _claims(change_state.KIND), owner, send_batch.replay)
+    run = partial(_work_off, change_state.KIND, owner, send_batch.replay)
     return _one_of_several(REPLAYS, "Replayer", number, run)
 
 
 def _publisher(owner: str, number: int) -> Task:
-    run = partial(_work_off, _claims(publish_job.KIND), owner, publish_job.attend)
+    run = partial(_work_off, publish_job.KIND, owner, publish_job.attend)
     return _one_of_several(PUBLISH_JOBS, "Publisher", number, run)
 
 
@@ -221,10 +220,6 @@ def _claim_own(own: Work, owner: str) -> Work | None:
     return work.claim_this(own, owner)
 
 
-def _claims(kind: str) -> Callable[[str], Work | None]:
-    return partial(work.claim, (kind,))
-
-
 def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
     def probe(*, stop: Event, alive: Callable[[], None]) -> None:
         topology = Topology.objects.select_related("broker").get(pk=topology_id)
@@ -237,18 +232,40 @@ def _probe(topology_id: int, owner: str, *, stop: Event, beat: Beat) -> None:
 
 
 def _work_off(
-    claim: Callable[[str], Work | None],
+    kind: str,
     owner: str,
     do: Callable[..., None],
     *,
     stop: Event,
     beat: Beat,
+    claim: Callable[[str], Work | None] | None = None,
 ) -> None:
+    """Do work of a kind as it comes; `claim` takes it, if not by its kind alone."""
     alive = partial(beat, {})
+    claim = claim or partial(work.claim, (kind,))
     while not stop.is_set():
-        claimed = claim(owner)
-        if claimed is not None:
-            work.attempt(do, claimed, stop=stop, alive=alive)
-            continue
+        if not kind or _free.has(kind):
+            claimed = claim(owner)
+            if claimed is not None:
+                work.attempt(do, claimed, stop=stop, alive=alive)
+                continue
         alive()
         stop.wait(IDLE_SECONDS)
+
+
+class _FreeKinds:
+    """The kinds of work that can be claimed, read once for all tasks that wait for some."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kinds: set[str] = set()
+        self._read_at = -IDLE_SECONDS
+
+    def has(self, kind: str) -> bool:
+        with self._lock:
+            if monotonic() - self._read_at >= IDLE_SECONDS:
+                self._kinds, self._read_at = work.free_kinds(), monotonic()
+            return kind in self._kinds
+
+
+_free = _FreeKinds()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from analytics.models import Firehose, Run
 from delayboard.models import BackgroundTask
@@ -19,6 +20,7 @@ from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
 from topology import work
 from topology.models import State, Work
+from topology.models.work import WorkState
 
 pytestmark = pytest.mark.both_databases
 
@@ -162,12 +164,26 @@ def test_the_replay_background_tasks_carry_out_what_they_claim(
         done.append(claimed.subject)
 
     monkeypatch.setattr(f"delayboard.dead_letters.replay.{does}", do)
+    monkeypatch.setattr(tasks, "_free", tasks._FreeKinds())
 
     def beat(details: Any) -> None:
         stop.set()
 
     tasks.list_tasks("me")[key].run(stop=stop, beat=beat)
     assert done == [1]
+
+
+@pytest.mark.django_db
+def test_tasks_that_wait_for_work_ask_for_it_together(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    work.create("replay", 1, broker=None, user=None)
+    ended = work.create("park", 2, broker=None, user=None)
+    ended.state = WorkState.DONE
+    ended.save()
+    free = tasks._FreeKinds()
+    with django_assert_num_queries(1):
+        assert [free.has(kind) for kind in ("replay", "park", "other")] == [True, False, False]
 
 
 @pytest.mark.django_db

@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoAssertNumQueries
 
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import Beat
 from delayboard.worker import supervise
-from delayboard.worker.supervise import Supervisor, keep_running
+from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats
+from delayboard.worker.supervise import Supervisor, keep_one_running, keep_running
 from delayboard.worker.tasks import Task
 from tests.builders import eventually
 from topology.broker.errors import Unreachable
@@ -67,6 +73,7 @@ def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: 
     supervisor.check()
     assert background_task.began.acquire(timeout=SOON)
     supervisor.check()
+    supervisor.heartbeats.write()
     row = BackgroundTask.objects.get()
     assert (row.key, row.name, row.details, row.is_late) == (
         "a",
@@ -120,6 +127,11 @@ class Failing:
         stop.wait(SOON)
 
 
+def failed_row(supervisor: Supervisor) -> BackgroundTask | None:
+    supervisor.heartbeats.write()
+    return BackgroundTask.objects.filter(key="a").exclude(last_error="").first()
+
+
 @pytest.mark.parametrize(
     ("error", "reported", "has_traceback"),
     [
@@ -147,15 +159,13 @@ def test_an_error_is_written_down_and_the_background_task_begins_again(
     table.add("a", run)
     with caplog.at_level(logging.WARNING):
         supervisor.check()
-        row = eventually(
-            lambda: BackgroundTask.objects.filter(key="a").exclude(last_error="").first(),
-            "the error",
-        )
+        row = eventually(lambda: failed_row(supervisor), "the error")
     assert (row.last_error, row.is_failing) == (reported, True)
     assert row.last_error_at is not None
     assert any(bool(record.exc_info) == has_traceback for record in caplog.records)
     go_on.set()
     assert failing.recovered.wait(SOON)
+    supervisor.heartbeats.write()
     row.refresh_from_db()
     assert not row.is_failing
 
@@ -175,13 +185,13 @@ def test_pauses_grow_with_the_failures_and_a_stop_ends_them(
 
     monkeypatch.setattr(supervise, "pause", no_pause)
     failing = Failing(*(Unreachable("no") for _ in range(9)))
-    keep_running(Task("a", "A", failing), stop)
+    keep_one_running(Task("a", "A", failing), stop)
     assert paused == [1, 2, 3, 4]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failure_that_cannot_be_written_down_does_not_end_the_background_task(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_task_whose_row_cannot_be_written_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stop = threading.Event()
     began: list[str] = []
@@ -192,12 +202,93 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_background_task(
             stop.set()
         raise RuntimeError("no database")
 
-    monkeypatch.setattr(supervise, "_begin", no_database)
+    heartbeats = Heartbeats()
+    monkeypatch.setattr(heartbeats, "begin", no_database)
     monkeypatch.setattr(supervise, "pause", lambda failures: 0)
-    monkeypatch.setattr(BackgroundTask.objects, "filter", no_database)
-    keep_running(Task("a", "A", Patient()), stop)
-    assert began[:1] == ["a"]
-    assert "could not store the failure" in caplog.text
+    keep_running(Task("a", "A", Patient()), stop, heartbeats)
+    assert began == ["a", "a"]
+    assert not BackgroundTask.objects.exists()
+
+
+@pytest.mark.django_db
+def test_what_all_tasks_reported_is_written_by_one_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    heartbeats = Heartbeats()
+    for key in "abc":
+        heartbeats.begin(Task(key, key, Patient()))
+    with django_assert_num_queries(0):
+        heartbeats.beat("a", {"n": 1})
+        heartbeats.beat("a", {"n": 2})
+        heartbeats.beat("b", {})
+        heartbeats.fail("c", "Nothing listens.")
+    assert heartbeats.urgent.is_set()
+    with CaptureQueriesContext(connection) as statements:
+        heartbeats.write()
+        heartbeats.write()
+    assert sum("UPDATE" in query["sql"] for query in statements) == 1
+    rows = BackgroundTask.objects.values_list("key", "details", "last_error")
+    assert list(rows) == [("a", {"n": 2}, ""), ("b", {}, ""), ("c", {}, "Nothing listens.")]
+
+
+@pytest.mark.django_db
+def test_a_failure_is_news_and_so_is_the_first_heartbeat_but_not_the_next() -> None:
+    heartbeats = Heartbeats()
+    heartbeats.begin(Task("a", "A", Patient()))
+    news = []
+    reports = [partial(heartbeats.beat, "a", {})] * 4
+    reports[2] = partial(heartbeats.fail, "a", "Nothing listens.")
+    for report in reports:
+        heartbeats.urgent.clear()
+        report()
+        news.append(heartbeats.urgent.is_set())
+    assert news == [True, False, True, True]
+
+
+@pytest.mark.django_db
+def test_a_failure_is_still_written_after_the_task_has_begun_again() -> None:
+    heartbeats = Heartbeats()
+    task = Task("a", "A", Patient())
+    heartbeats.begin(task)
+    heartbeats.fail("a", "Nothing listens.")
+    heartbeats.begin(task)
+    heartbeats.write()
+    assert BackgroundTask.objects.get().last_error == "Nothing listens."
+
+
+@pytest.mark.django_db
+def test_what_could_not_be_written_is_written_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heartbeats = Heartbeats()
+    heartbeats.begin(Task("a", "A", Patient()))
+    heartbeats.beat("a", {"n": 1})
+    with monkeypatch.context() as broken:
+        broken.setattr(BackgroundTask.objects, "bulk_update", Mock(side_effect=OperationalError))
+        with pytest.raises(OperationalError):
+            heartbeats.write()
+    heartbeats.write()
+    assert BackgroundTask.objects.get().details == {"n": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_writer_goes_on_after_a_failure_and_writes_a_last_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def fail(*_: object) -> None:
+        tried.release()
+        raise RuntimeError("no database")
+
+    with keep_heartbeats() as heartbeats:
+        heartbeats.begin(Task("a", "A", Patient()))
+        with monkeypatch.context() as broken:
+            broken.setattr(BackgroundTask.objects, "bulk_update", fail)
+            heartbeats.beat("a", {"n": 1})
+            assert tried.acquire(timeout=SOON)
+    assert "could not store the heartbeats" in caplog.text
+    assert BackgroundTask.objects.get().details == {"n": 1}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

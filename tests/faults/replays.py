@@ -13,7 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import ItemState, MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import COUNTED, ReplayRoute
-from delayboard.worker.supervise import keep_running
+from delayboard.worker.supervise import keep_one_running
 from delayboard.worker.tasks import replayer
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
@@ -76,7 +76,7 @@ def replaying(number: int = 1) -> Iterator[None]:
     with ExitStack() as stack:
         for count in range(1, number + 1):
             task = replayer(f"test {count}", count)
-            stack.enter_context(running(partial(keep_running, task)))
+            stack.enter_context(running(partial(keep_one_running, task)))
         yield
 
 

@@ -33,7 +33,7 @@ from delayboard.models import (
     TargetMode,
 )
 from delayboard.models.background_task import task_key
-from delayboard.worker.supervise import keep_running
+from delayboard.worker.supervise import keep_one_running
 from delayboard.worker.tasks import parker_of
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, running
@@ -225,7 +225,7 @@ def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost,
     row = watched(vhost, kind)
     send(vhost, 500, size=10_000)
     background_task = BackgroundTask.objects.filter(key=task_key("park", row.pk))
-    with full_database() as full, running(partial(keep_running, parker_of(row))):
+    with full_database() as full, running(partial(keep_one_running, parker_of(row))):
         eventually(
             lambda: any("cannot store messages" in d.last_error for d in background_task.all()),
             "the background task says it",

@@ -24,7 +24,7 @@ from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage, ReplayBatch, TargetMode
 from delayboard.now.board import overview
 from delayboard.now.problems import Problem
-from delayboard.worker.supervise import keep_running
+from delayboard.worker.supervise import keep_one_running
 from delayboard.worker.tasks import parker_of, recorder_of
 from tests.analytics.builders import logged
 from tests.brokers import NEWEST, SUITES, Vhost
@@ -259,8 +259,8 @@ def test_a_node_that_goes_loses_no_message_and_changes_no_answer(
         everything = {f"m{number}" for number in range(MESSAGES)}
         third = MESSAGES // 3
         with (
-            running(partial(keep_running, recorder_of(topology))),
-            running(partial(keep_running, parker_of(watched))),
+            running(partial(keep_one_running, recorder_of(topology))),
+            running(partial(keep_one_running, parker_of(watched))),
         ):
             answers = send(vhost, topology, 0, third)
             with struck(cluster, fault):
@@ -388,7 +388,7 @@ def test_what_a_partition_has_parked_twice_is_marked(tmp_path: Path, generation:
         reach_by(broker, cluster.vhost_at("two"))
         watched = parking.confirmed(Broker.objects.get(pk=broker.pk))
         parking.send(cluster.vhost_at("one"), number)
-        with running(partial(keep_running, parker_of(watched))):
+        with running(partial(keep_one_running, parker_of(watched))):
             eventually(lambda: ParkedMessage.objects.count() > number // 20, "it is at work")
             with cluster.cut_off("two"):
                 time.sleep(PARTITION)
@@ -433,7 +433,7 @@ def test_a_replaced_tap_is_read_when_its_node_is_back(
             channel.declare(topology.pattern.route(topology.parsed, SECOND, "dead").declares)
         reach_by(broker, vhost)
         topology = Topology.objects.get(pk=topology.pk)
-        task = partial(keep_running, recorder_of(topology))
+        task = partial(keep_one_running, recorder_of(topology))
         with running(task):
             send(vhost, topology, 0, 50)
             eventually(lambda: recorded() == names(0, 50), "the tap is read")
