@@ -7,7 +7,7 @@ from django.utils.safestring import SafeData, SafeString
 
 from topology.content.text import isolate_names as isolate
 from topology.content.text import visible as made_visible
-from topology.graph.svg_elements import attribute as escape_attribute
+from topology.graph.svg import attribute as escape_attribute
 
 register = template.Library()
 

@@ -10,8 +10,7 @@ from topology.definitions import Definitions
 from topology.graph.build import build
 from topology.graph.dot import arrange
 from topology.graph.live_values import snapshot_cells, snapshot_marks
-from topology.graph.svg import draw
-from topology.graph.svg_elements import attribute, bar_share
+from topology.graph.svg import attribute, bar_share, draw
 from topology.snapshot import QueueNumbers, Snapshot
 
 SVG = "{http://www.w3.org/2000/svg}"

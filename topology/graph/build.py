@@ -53,11 +53,8 @@ def retry_of(queue: Queue) -> Retry | None:
         return None
     longest = arguments.number("x-delayed-retry-max")
     limit = arguments.number("x-delivery-limit")
-    return Retry(
-        timedelta(milliseconds=shortest),
-        timedelta(milliseconds=max(shortest, longest or 0)),
-        limit if limit is not None and limit >= 0 else None,
-    )
+    times = (timedelta(milliseconds=ms) for ms in (shortest, max(shortest, longest or 0)))
+    return Retry(*times, limit if limit is not None and limit >= 0 else None)
 
 
 NOTHING = Definitions()
@@ -197,12 +194,7 @@ def _mark_missing_bindings(edges: Iterable[Edge], definitions: Definitions) -> t
     bound = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
-    return tuple(
-        _mark_missing(edge, bound.get((edge.source, edge.target)), nodes)
-        if edge.kind == "binding" and edge.source != DEFAULT
-        else edge
-        for edge in edges
-    )
+    return tuple(_mark_missing(one, bound.get((one.source, one.target)), nodes) for one in edges)
 
 
 def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[str]) -> Edge:
@@ -211,7 +203,8 @@ def _mark_missing(edge: Edge, bound: Collection[str] | None, nodes: Collection[s
     The box of a missing end is marked, so the arrow's label does not repeat it.
     """
     missing = set(edge.keys) - set(bound or ())
-    if bound is not None and not missing:
+    is_there = bound is not None and not missing
+    if is_there or edge.kind != "binding" or edge.source == DEFAULT:
         return edge
     what = "missing binding to" if bound is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:

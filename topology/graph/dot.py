@@ -132,13 +132,8 @@ def _returns(boxes: list[Box], edges: tuple[Edge, ...]) -> set[int]:
             todo.extend(fresh)
         return seen
 
-    return {
-        number
-        for number, edge in enumerate(edges)
-        if edge.source in waiting
-        and edge.kind == "dead-letter"
-        and edge.source in reach_from(edge.target)
-    }
+    dying = [(n, e) for n, e in enumerate(edges) if e.source in waiting and e.kind == "dead-letter"]
+    return {number for number, edge in dying if edge.source in reach_from(edge.target)}
 
 
 def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) -> Layout:

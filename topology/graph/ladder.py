@@ -181,11 +181,8 @@ class Ladder:
     @property
     def keeps(self) -> bool:
         """Its levels keep what nobody takes (at-least-once), instead of losing it."""
-        return any(
-            rung.queue is not None
-            and rung.queue.arguments.text("x-dead-letter-strategy") == "at-least-once"
-            for rung in self.rungs
-        )
+        arguments = (rung.queue.arguments for rung in self.rungs if rung.queue is not None)
+        return any(one.text("x-dead-letter-strategy") == "at-least-once" for one in arguments)
 
 
 def fold(ladder: Ladder) -> Ladder:
@@ -277,11 +274,8 @@ def _destinations(
 ) -> tuple[Destination, ...]:
     names = {binding.destination for binding in ends}
     leading = {binding.source for binding in whole.bindings if binding.source in names}
-    leading |= {
-        exchange.name
-        for exchange in whole.exchanges
-        if exchange.name in names and "alternate-exchange" in exchange.arguments
-    }
+    named = [exchange for exchange in whole.exchanges if exchange.name in names]
+    leading |= {one.name for one in named if "alternate-exchange" in one.arguments}
     drawn = []
     for binding in sorted(ends, key=lambda binding: binding.identity):
         kind = "queue" if binding.destination_is_queue else "exchange"

@@ -8,7 +8,7 @@ from topology.content.text import visible
 from topology.graph.geometry import shorten
 from topology.graph.ladder import NOWHERE, Destination, Ladder, Rung
 from topology.graph.live_values import pace
-from topology.graph.svg_elements import bar_share, n
+from topology.graph.svg import bar_share, n
 
 TOP, BAR_WIDTH = 26.0, 198.0
 # Levels at most -> the distance between two rungs and the height of one.
@@ -150,12 +150,11 @@ def place_ladder(ladder: Ladder) -> PlacedLadder:
     places = [TOP + pitch * (place + 0.5) for place in range(number)]
     below = [*places[1:], middle - HALF_BOX]
     highest = ladder.rungs[0].level
-    rungs = tuple(
-        PlacedRung(
-            rung, y, end - y, height, rung.level == highest, pitch > 22 or rung.level == highest
-        )
-        for rung, y, end in zip(ladder.rungs, places, below, strict=True)
-    )
+    rungs = []
+    for rung, y, end in zip(ladder.rungs, places, below, strict=True):
+        is_highest = rung.level == highest
+        rungs.append(PlacedRung(rung, y, end - y, height, is_highest, pitch > 22 or is_highest))
     rows = tuple(END_PITCH * (place - (count - 1) / 2) for place in range(count))
     drawn = tuple(PlacedEnd(end, y) for end, y in zip(shown, rows, strict=False))
-    return PlacedLadder(ladder, rungs, middle, foot + deep + 4, drawn, rows, len(ends) - len(shown))
+    high, more = foot + deep + 4, len(ends) - len(shown)
+    return PlacedLadder(ladder, tuple(rungs), middle, high, drawn, rows, more)

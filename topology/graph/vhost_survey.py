@@ -71,12 +71,10 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
     """These exchanges and queues with the bindings at them and what is at the other ends, and the
     queues that die into them, or by name into one of them."""
     names = {kind: {name_of(i) for i in ids if i.startswith(kind)} for kind in ("exch", "queue")}
-    bindings = [
-        binding
-        for binding in definitions.bindings
-        if binding.source in names["exch"]
-        or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
-    ]
+    bindings = []
+    for one in definitions.bindings:
+        ends = names["queue" if one.destination_is_queue else "exch"]
+        bindings += [one] if one.source in names["exch"] or one.destination in ends else []
     queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
     dying = [one for name in names["exch"] for one in definitions.dying_into(name)]
     by_name = definitions.dying_into("")

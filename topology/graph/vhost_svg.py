@@ -8,8 +8,7 @@ from topology.content.text import count_of, count_text
 from topology.graph.build import Graph, Node
 from topology.graph.dot import arrange
 from topology.graph.geometry import LINE_HEIGHT, PADDING, Box, Layout, arrange_rows
-from topology.graph.svg import draw_around
-from topology.graph.svg_elements import attribute, content, n, signs, text
+from topology.graph.svg import attribute, content, draw_around, n, signs, text
 from topology.graph.vhost_cards import Card, Overview
 from topology.snapshot import QueueNumbers
 
@@ -48,27 +47,18 @@ def arrange_cards(seen: Overview) -> Layout:
 def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
     """The diagram; every card with an `href` is a link. `id` must be unique on its page."""
     cards = {card.key: card for card in seen.cards}
-    return draw_around(
-        layout,
-        (_card(box, cards[box.node.id]) for box in layout.boxes),
-        title=title,
-        description=f"{len(cards)} boxes. The table below lists the same data.",
-        id=id,
-        classes="graph vhost",
-        role="group",
-    )
+    drawn = (_card(box, cards[box.node.id]) for box in layout.boxes)
+    texts = {"description": f"{len(cards)} boxes. The table below lists the same data."}
+    look = {"classes": "graph vhost", "role": "group"}
+    return draw_around(layout, drawn, title=title, id=id, **texts, **look)
 
 
 def _node(card: Card) -> Node:
     """As a queue with numbers is measured, or one without."""
     is_tall = card.shape in ("group", "queue")
-    return Node(
-        card.key,
-        "queue",
-        card.title,
-        numbers=QueueNumbers(card.messages) if is_tall else None,
-        small=(card.kind, describe_objects(card), SHORT.get(card.mark, "")),
-    )
+    numbers = QueueNumbers(card.messages) if is_tall else None
+    small = (card.kind, describe_objects(card), SHORT.get(card.mark, ""))
+    return Node(card.key, "queue", card.title, numbers=numbers, small=small)
 
 
 def _card(box: Box, card: Card) -> str:
