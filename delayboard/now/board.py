@@ -44,16 +44,9 @@ from topology.operations.finding_rows import count_open
 LINES = 30
 # Actions that show something and change nothing.
 VIEWS = (
-    "body downloaded",
-    "body viewed",
-    "connection tested",
-    "message copied",
-    "parked message read",
-    "parked messages exported",
-    "parked messages listed",
-    "queue peeked",
-    "queues checked for failures",
-    "queues searched",
+    *("body downloaded", "body viewed", "connection tested", "message copied"),
+    *("parked message read", "parked messages exported", "parked messages listed"),
+    *("queue peeked", "queues checked for failures", "queues searched"),
 )
 # What is known of a broker is not older than this, when it answers.
 BROKER_AGE = timedelta(seconds=5)
@@ -114,12 +107,9 @@ class Overview:
     @property
     def undecided(self) -> frozenset[str]:
         """Identities of problems that may last, of topologies that are not observed at present."""
-        return frozenset(
-            key.format(line.topology.pk)
-            for line in self.lines
-            if line.flow.unknown
-            for key in (problems.OVERDUE, problems.BURNING)
-        )
+        unknown = [line.topology.pk for line in self.lines if line.flow.unknown]
+        keys = (problems.OVERDUE, problems.BURNING)
+        return frozenset(key.format(pk) for pk in unknown for key in keys)
 
     @property
     def system(self) -> str:

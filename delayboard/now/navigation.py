@@ -1,9 +1,9 @@
-"""The pages of the header, which of them has something to do, and the broker they are for."""
+"""The pages of the header, which of them has something to do, and its search."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -12,10 +12,14 @@ from typing import Any
 from django.db import connection
 from django.db.models import Aggregate, CharField, Count, QuerySet, Sum, Value
 
+from delayboard.dead_letters.parked import groups
 from delayboard.models import BatchState, MessageGroup, ReplayBatch
-from delayboard.now.problems import WORST
-from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State
+from delayboard.now.problems import WORST, Link
+from topology import snapshots
+from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State, Topology
 from topology.operations.finding_rows import count_open
+from topology.patterns.table import KINDS
+from topology.redaction import Redaction
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,153 @@ def _group(rows: QuerySet[Any], name: str, broker: str, number: Aggregate) -> Qu
     named = rows.order_by().annotate(page=Value(name, CharField()))
     grouped: QuerySet[Any, Any] = named.values_list("page", broker).annotate(number=number)
     return grouped
+
+
+# Of each kind; a longer text finds the others.
+MOST = 8
+LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Place:
+    """`note` distinguishes it from others of this name."""
+
+    link: Link
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What of the site a user may open beside the pages of brokers; `operated` are their ids."""
+
+    operated: frozenset[int] = frozenset()
+    may_administer: bool = False
+    may_audit: bool = False
+
+
+def find_places(
+    text: str, brokers: Sequence[Broker], rules: Mapping[int, Redaction], rights: Rights
+) -> list[tuple[str, list[Place]]]:
+    """Kind -> the first MOST places; without a text the pages and actions."""
+    words = text.casefold().split()
+    operated = [broker for broker in brokers if broker.pk in rights.operated]
+    actions = (_actions(brokers, rights), _actions_on_objects(words, operated, rules))
+    fitting = [place for some in actions for place in _fitting(words, some)]
+    kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": fitting}
+    if words:
+        named = (Link(one.name, "topology:broker", (one.slug,)) for one in brokers)
+        kinds["Brokers"] = _fitting(words, map(Place, named, (one.environment for one in brokers)))
+        kinds["Topologies"] = _fitting(words, _topologies(brokers))
+        kinds["Queues"] = _fitting(words, _queues(brokers))
+        kinds["Groups of dead letters"] = _groups(text, brokers, rules)
+    return [(kind, places) for kind, places in kinds.items() if places]
+
+
+def _fitting(words: Sequence[str], places: Iterable[Place]) -> list[Place]:
+    """Those whose label has every word; what begins with the first word comes first."""
+    found = [one for one in places if all(word in one.link.label.casefold() for word in words)]
+    start = words[0] if words else ""
+    found.sort(key=lambda one: not one.link.label.casefold().startswith(start))
+    return found[:MOST] if words else found
+
+
+def _pages(rights: Rights) -> Iterator[Place]:
+    for page in PAGES:
+        yield Place(Link(page.label, page.url_name))
+    yield Place(Link("Stuck messages", "analytics:scheduled", query={"stuck": "1"}))
+    yield Place(Link("Overdue messages", "analytics:scheduled", query={"overdue": "1"}))
+    next_hour = {"from": "now", "until": "+1h"}
+    yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=next_hour))
+    if rights.may_administer:
+        yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
+    yield Place(Link("Brokers", "topology:brokers"))
+    yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
+    yield Place(Link("Changes of scheduled messages", "scheduled_changes"))
+    yield Place(Link("Data retention", "retention"))
+    if rights.may_audit:
+        yield Place(Link("Audit", "topology:audit"))
+
+
+def _actions(brokers: Iterable[Broker], rights: Rights) -> Iterator[Place]:
+    if rights.operated:
+        yield Place(Link("Publish message", "publish"))
+        yield Place(Link("Create topology", "topology:patterns"))
+    if rights.may_administer:
+        yield Place(Link("Add broker", "topology:broker_add"))
+    yield Place(Link("Change password", "password"))
+    for broker in brokers:
+        arguments = (broker.slug,)
+        yield Place(Link(f"Trace route on {broker.name}", "topology:trace_route", arguments))
+        yield Place(Link(f"Configure firehose of {broker.name}", "firehose", arguments))
+        yield Place(Link(f"Search parked messages of {broker.name}", "parked_messages", arguments))
+        yield Place(Link(f"Search live queues of {broker.name}", "live_search", arguments))
+        adopt = f"Adopt discovered topology of {broker.name}"
+        yield Place(Link(adopt, "topology:discovered", arguments))
+
+
+def _actions_on_objects(
+    words: Sequence[str], brokers: Sequence[Broker], rules: Mapping[int, Redaction]
+) -> Iterator[Place]:
+    """What a text asks to do with a topology, queue or group; its first word is the verb.
+
+    Each leads to the page with the button, or the form.
+    """
+    if len(words) < 2:
+        return
+    for topology in _topology_rows(brokers) if _is_verb(words[0], *_ON_TOPOLOGIES) else ():
+        name, arguments, note = topology.name, (topology.slug,), topology.broker.name
+        if topology.state == State.APPLIED:
+            query = {"topology": topology.slug}
+            yield Place(Link(f"Publish through {name}", "publish", query=query), note)
+        if topology.pattern.FIELDS:
+            yield Place(Link(f"Edit topology {name}", "topology:topology_edit", arguments), note)
+        settings, fragment = "topology:topology_settings", "deletion"
+        yield Place(Link(f"Delete topology {name}", settings, arguments, fragment=fragment), note)
+    for place in _queues(brokers) if _is_verb(words[0], *_ON_QUEUES) else ():
+        for verb in _ON_QUEUES:
+            label = f"{verb} queue {place.link.label}"
+            yield Place(replace(place.link, label=label, fragment=verb.lower()), place.note)
+    if _is_verb(words[0], *_ON_GROUPS):
+        text = " ".join(word for word in words[1:] if word != "group")
+        for place in _groups(text, brokers, rules):
+            for verb in _ON_GROUPS:
+                label = f"{verb} group {place.link.label}"
+                yield Place(replace(place.link, label=label, fragment="actions"), place.note)
+
+
+_ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
+_ON_QUEUES = ("Peek", "Park")
+_ON_GROUPS = ("Replay", "Discard")
+
+
+def _is_verb(word: str, *verbs: str) -> bool:
+    return any(verb.casefold().startswith(word) for verb in verbs)
+
+
+def _topologies(brokers: Sequence[Broker]) -> Iterator[Place]:
+    for row in _topology_rows(brokers):
+        note = f"{KINDS[row.kind].EXPLANATION.title}, {row.broker.name}"
+        yield Place(Link(row.name, "topology:topology", (row.slug,)), note)
+
+
+def _topology_rows(brokers: Sequence[Broker]) -> QuerySet[Topology]:
+    rows = Topology.objects.filter(broker__in=brokers).exclude(state=State.DELETED)
+    return rows.select_related("broker")
+
+
+def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
+    """From the snapshots that this process has: a search never waits for a broker."""
+    for broker in brokers:
+        known = snapshots.latest(broker.pk)
+        if known is None or known.snapshot is None:
+            continue
+        for name in sorted(queue.name for queue in known.snapshot.definitions.queues):
+            link = Link(name, "dead_letter_queue", (broker.slug,), {"name": name})
+            yield Place(link, broker.name)
+
+
+def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
+    """As the rules of each broker let them be seen."""
+    shown = groups.page(brokers, groups.GroupFilter(text=text), rules).groups[:MOST]
+    links = (Link(str(one), "message_group", (one.broker.slug, str(one.pk))) for one in shown)
+    return list(map(Place, links, (one.broker.name for one in shown)))

@@ -102,10 +102,8 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
 
     At most `named` of a topology, and one problem for the rest; all of them with None.
     """
-    of_topology = groupby(
-        sorted(rows, key=lambda row: (row.topology.name, row.topology_id)),
-        key=lambda row: row.topology,
-    )
+    in_order = sorted(rows, key=lambda row: (row.topology.name, row.topology_id))
+    of_topology = groupby(in_order, key=lambda row: row.topology)
     found = [(topology, list(group)) for topology, group in of_topology]
     for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
         link = Link("View destinations", "topology:topology_destinations", (topology.slug,))
@@ -187,13 +185,9 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
 
     A warning: that messages of others are late is a problem of its own.
     """
-    found = (
-        Probe.overdue()
-        .filter(topology__broker__in=brokers)
-        .values_list("topology__pk", "topology__slug", "topology__name")
-        .annotate(number=Count("pk"))
-        .order_by("topology__name", "topology__pk")
-    )
+    overdue = Probe.overdue().filter(topology__broker__in=brokers)
+    rows = overdue.values_list("topology__pk", "topology__slug", "topology__name")
+    found = rows.annotate(number=Count("pk")).order_by("topology__name", "topology__pk")
     for pk, slug, name, number in found:
         probes = count_of(number, "probe", "is")
         link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
@@ -263,8 +257,6 @@ def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
     rows = open_migrations().filter(source__broker__in=brokers, work__pause_requested=True)
     for row in rows.select_related("source", "target"):
         link = Link("View migration", "migrate_delays", (row.source.slug,))
-        sentence = (
-            f"The migration from {row.source.name} to {row.target.name} is paused. "
-            "Resume or cancel it."
-        )
+        migration = f"The migration from {row.source.name} to {row.target.name}"
+        sentence = f"{migration} is paused. Resume or cancel it."
         yield Problem("warning", ProblemKind.OTHER, sentence, link, f"migration/{row.source_id}")

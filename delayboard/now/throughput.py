@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -103,20 +103,18 @@ class FlowLine:
 
     @property
     def entered_area(self) -> str:
-        drawn = self._drawn
-        entered = [counts.entered for counts in drawn.minutes]
-        return "" if "entry" in self.not_observed else area(entered, most=drawn.most, steps=DRAWN)
+        return self._draw(area, "entered")
 
     @property
     def left_line(self) -> str:
-        drawn = self._drawn
-        left = [counts.left for counts in drawn.minutes]
-        return "" if "exit" in self.not_observed else points(left, most=drawn.most, steps=DRAWN)
+        return self._draw(points, "left")
 
-    @cached_property
-    def _drawn(self) -> Flow:
+    def _draw(self, draw: Callable[..., str], name: str) -> str:
         """The complete minutes: the drawing and its scale change once a minute."""
-        return replace(self.flow, minutes=self.flow.minutes[:DRAWN])
+        if SIDES[name] in self.not_observed:
+            return ""
+        drawn = replace(self.flow, minutes=self.flow.minutes[:DRAWN])
+        return draw([getattr(one, name) for one in drawn.minutes], most=drawn.most, steps=DRAWN)
 
     @property
     def description(self) -> str:

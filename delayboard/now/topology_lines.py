@@ -100,16 +100,11 @@ def make_lines(
     for trouble in troubles:
         if trouble.topology is not None:
             first.setdefault(trouble.topology, trouble)
-    lines = (
-        TopologyLine(
-            flow,
-            lateness[flow.topology.pk],
-            waiting[flow.topology.pk],
-            _count_dead(flow.topology, queues[flow.topology.pk], shared, parked),
-            first.get(flow.topology.pk),
-        )
-        for flow in flows
-    )
+    lines = []
+    for flow in flows:
+        pk = flow.topology.pk
+        dead = _count_dead(flow.topology, queues[pk], shared, parked)
+        lines.append(TopologyLine(flow, lateness[pk], waiting[pk], dead, first.get(pk)))
     ranks = {"failed": 0, "late": 1}
     return tuple(sorted(lines, key=lambda line: (ranks.get(line.mark, 2), line.topology.name)))
 

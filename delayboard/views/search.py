@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from analytics.events import clean
-from delayboard.now.search import LONGEST_TEXT, Rights, find_places
+from delayboard.now.navigation import LONGEST_TEXT, Rights, find_places
 from topology import access, redaction
 from topology.models import Role
 
