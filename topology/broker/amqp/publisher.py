@@ -79,13 +79,9 @@ class Publisher:
         it or failed: it may have been.
         """
         try:
-            self._get_channel().basic_publish(
-                publish.exchange,
-                publish.routing_key,
-                publish.body,
-                properties=RawProperties(publish.properties.raw),
-                mandatory=True,
-            )
+            content = (publish.exchange, publish.routing_key, publish.body)
+            raw = RawProperties(publish.properties.raw)
+            self._get_channel().basic_publish(*content, properties=raw, mandatory=True)
         except pika.exceptions.UnroutableError as error:
             why = unroutable_sentence(publish.exchange, publish.routing_key)
             raise Returned(why) from error
@@ -123,21 +119,12 @@ def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[P
 def declare(channel: Any, definitions: Definitions) -> None:
     """Declare in order, waiting for each answer. Raises what pika raises."""
     for exchange in definitions.exchanges:
-        channel.exchange_declare(
-            exchange.name,
-            exchange.type,
-            durable=exchange.durable,
-            auto_delete=exchange.auto_delete,
-            internal=exchange.internal,
-            arguments=dict(exchange.arguments),
-        )
+        lasts = {"durable": exchange.durable, "auto_delete": exchange.auto_delete}
+        more = {"internal": exchange.internal, "arguments": dict(exchange.arguments)}
+        channel.exchange_declare(exchange.name, exchange.type, **lasts, **more)
     for queue in definitions.queues:
-        channel.queue_declare(
-            queue.name,
-            durable=queue.durable,
-            auto_delete=queue.auto_delete,
-            arguments=dict(queue.arguments),
-        )
+        lasts = {"durable": queue.durable, "auto_delete": queue.auto_delete}
+        channel.queue_declare(queue.name, **lasts, arguments=dict(queue.arguments))
     for one in definitions.bindings:
         bind = channel.queue_bind if one.destination_is_queue else channel.exchange_bind
         bind(one.destination, one.source, one.routing_key, dict(one.arguments))

@@ -172,22 +172,12 @@ class Management:
         return []
 
     def declare_exchange(self, exchange: Exchange) -> None:
-        body = {
-            "type": exchange.type,
-            "durable": exchange.durable,
-            "auto_delete": exchange.auto_delete,
-            "internal": exchange.internal,
-            "arguments": dict(exchange.arguments),
-        }
-        self._call("PUT", path("exchanges", self._address.vhost, exchange.name), body)
+        body = {**vars(exchange), "arguments": dict(exchange.arguments)}
+        self._call("PUT", path("exchanges", self._address.vhost, body.pop("name")), body)
 
     def declare_queue(self, queue: Queue) -> None:
-        body = {
-            "durable": queue.durable,
-            "auto_delete": queue.auto_delete,
-            "arguments": dict(queue.arguments),
-        }
-        self._call("PUT", path("queues", self._address.vhost, queue.name), body)
+        body = {**vars(queue), "arguments": dict(queue.arguments)}
+        self._call("PUT", path("queues", self._address.vhost, body.pop("name")), body)
 
     def bind(self, binding: Binding) -> None:
         body = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}

@@ -94,16 +94,14 @@ def _snapshot(
         if one.name not in there
     ]
     name_policies(exchanges, policies)
-    return read_snapshot(
+    doubts = tuple(f"The pattern of the policy “{name}” cannot be read." for name in unread)
+    overview, bindings, now = (
         {"rabbitmq_version": version},
-        queues,
-        exchanges,
         list_rows("bindings"),
-        alarms=[],
-        policies=policies,
-        doubts=tuple(f"The pattern of the policy “{name}” cannot be read." for name in unread),
-        taken_at=datetime.now(UTC),
+        datetime.now(UTC),
     )
+    known = (overview, queues, exchanges, bindings)
+    return read_snapshot(*known, alarms=[], policies=policies, doubts=doubts, taken_at=now)
 
 
 def _type_of(raw: Mapping[str, Any]) -> str:

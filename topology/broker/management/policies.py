@@ -17,11 +17,8 @@ from typing import Any
 
 # What a policy may apply to -> the types of queues, none for every type.
 _TO_QUEUES: Mapping[str, tuple[str, ...]] = {
-    "all": (),
-    "queues": (),
-    "classic_queues": ("classic",),
-    "quorum_queues": ("quorum",),
-    "streams": ("stream",),
+    **{"all": (), "queues": (), "streams": ("stream",)},
+    **{"classic_queues": ("classic",), "quorum_queues": ("quorum",)},
 }
 _TO_EXCHANGES: Mapping[str, tuple[str, ...]] = {"all": (), "exchanges": ()}
 # Python's search has no time limit: a pattern with more repeats, or nested ones, is not searched.

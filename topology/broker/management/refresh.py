@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from topology.broker.errors import NotFound, Unsupported
@@ -21,18 +21,6 @@ from topology.snapshot import Snapshot
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class _Named:
-    """The exchanges and queues that are looked at, the ends of their bindings included."""
-
-    exchanges: frozenset[str]
-    queues: frozenset[str]
-
-    def touches(self, binding: Binding) -> bool:
-        ends = self.queues if binding.destination_is_queue else self.exchanges
-        return binding.source in self.exchanges or binding.destination in ends
-
-
 def refresh_objects(
     management: Management, objects: Iterable[BrokerObject], known: Snapshot
 ) -> Snapshot:
@@ -40,22 +28,22 @@ def refresh_objects(
 
     It keeps the moment of `known`, for the rest is as old as that. Raises BrokerError.
     """
-    named = _collect_names(objects)
+    exchange_names, queue_names = _collect_names(objects)
     overview, alarms = management.overview(), management.alarms()
     queues: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
     bindings: list[dict[str, Any]] = []
-    for name in sorted(named.exchanges):
+    for name in sorted(exchange_names):
         with suppress(NotFound):
             exchanges.append(management.exchange(name))
             bindings += management.bindings_from(name)
             bindings += management.bindings_to_exchange(name)
-    for name in sorted(named.queues):
+    for name in sorted(queue_names):
         with suppress(NotFound):
             queues.append(management.queue(name))
             bindings += management.bindings_to_queue(name)
     near = read_with_policies(management, overview, queues, exchanges, bindings, alarms)
-    return _replace_in(known, near, named)
+    return _replace_in(known, near, exchange_names, queue_names)
 
 
 def refresh_route(management: Management, known: Definitions, exchange: str) -> Definitions:
@@ -121,7 +109,8 @@ def _read_leaving(management: Management, name: str, known: Definitions) -> Defi
     return read_with_policies(management, {}, queues, exchanges, bound, []).definitions
 
 
-def _collect_names(objects: Iterable[BrokerObject]) -> _Named:
+def _collect_names(objects: Iterable[BrokerObject]) -> tuple[set[str], set[str]]:
+    """Their exchanges and queues, the ends of their bindings included."""
     exchanges: set[str] = set()
     queues: set[str] = set()
     for obj in objects:
@@ -134,18 +123,29 @@ def _collect_names(objects: Iterable[BrokerObject]) -> _Named:
                 exchanges.add(obj.source)
                 (queues if obj.destination_is_queue else exchanges).add(obj.destination)
     # The API has no details of the default exchange.
-    return _Named(frozenset(exchanges - {""}), frozenset(queues))
+    return exchanges - {""}, queues
 
 
-def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
+def _replace_in(known: Snapshot, near: Snapshot, exchanges: set[str], queues: set[str]) -> Snapshot:
     def merge(far: Mapping[str, Value], near: Mapping[str, Value]) -> dict[str, Value]:
-        return {**{name: far[name] for name in far if name not in named.queues}, **near}
+        return {**{name: far[name] for name in far if name not in queues}, **near}
+
+    def is_other(one: Binding) -> bool:
+        ends = queues if one.destination_is_queue else exchanges
+        return one.source not in exchanges and one.destination not in ends
+
+    def remove_named(known: Definitions) -> Definitions:
+        return Definitions(
+            frozenset(x for x in known.exchanges if x.name not in exchanges),
+            frozenset(q for q in known.queues if q.name not in queues),
+            frozenset(filter(is_other, known.bindings)),
+        )
 
     return replace(
         known,
         version=near.version,
-        definitions=_remove_named(known.definitions, named) | near.definitions,
-        declared=_remove_named(known.declared, named) | near.declared,
+        definitions=remove_named(known.definitions) | near.definitions,
+        declared=remove_named(known.declared) | near.declared,
         numbers=merge(known.numbers, near.numbers),
         policies=merge(known.policies, near.policies),
         operator_policies=merge(known.operator_policies, near.operator_policies),
@@ -153,12 +153,4 @@ def _replace_in(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
         nodes=known.nodes | near.nodes,
         alarms=near.alarms,
         doubts=tuple(dict.fromkeys((*known.doubts, *near.doubts))),
-    )
-
-
-def _remove_named(known: Definitions, named: _Named) -> Definitions:
-    return Definitions(
-        frozenset(x for x in known.exchanges if x.name not in named.exchanges),
-        frozenset(q for q in known.queues if q.name not in named.queues),
-        frozenset(b for b in known.bindings if not named.touches(b)),
     )

@@ -14,20 +14,9 @@ from topology.broker.properties.field_values import FIXED, SIZED, FieldError
 from topology.message import DEATH_HEADERS
 
 NAMES = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
+    *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
+    *("correlation_id", "reply_to", "expiration", "message_id", "timestamp", "type"),
+    *("user_id", "app_id", "cluster_id"),
 )
 FLAGS = {name: 1 << (15 - place) for place, name in enumerate(NAMES)}
 _FLAGS_FORM = struct.Struct(">H")
