@@ -178,21 +178,12 @@ def _spec(obj: BrokerObject) -> dict[str, Any]:
                 "support internal exchanges."
             )
         case Exchange() | Queue():
-            return {
-                "name": obj.name,
-                "type": obj.type,
-                "durable": obj.durable,
-                "autoDelete": obj.auto_delete,
-                **arguments,
-            }
+            lasts = {"durable": obj.durable, "autoDelete": obj.auto_delete}
+            return {"name": obj.name, "type": obj.type, **lasts, **arguments}
         case Binding():
-            return {
-                "source": obj.source,
-                "destination": obj.destination,
-                "destinationType": "queue" if obj.destination_is_queue else "exchange",
-                "routingKey": obj.routing_key,
-                **arguments,
-            }
+            kind = "queue" if obj.destination_is_queue else "exchange"
+            end = {"destination": obj.destination, "destinationType": kind}
+            return {"source": obj.source, **end, "routingKey": obj.routing_key, **arguments}
 
 
 def _lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:

@@ -35,12 +35,8 @@ def _is_row(row: Any) -> bool:
 
 def write(found: Mapping[str, Iterable[Finding]]) -> dict[str, Any]:
     """All of these findings, by vhost."""
-    rows = {
-        (one.rule.id, vhost, obj)
-        for vhost, findings in found.items()
-        for one in findings
-        for obj in one.objects
-    }
+    everything = [(vhost, one) for vhost, findings in found.items() for one in findings]
+    rows = {(one.rule.id, vhost, obj) for vhost, one in everything for obj in one.objects}
     return {"known": [{"rule": r, "vhost": v, "object": list(obj)} for r, v, obj in sorted(rows)]}
 
 

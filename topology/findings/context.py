@@ -195,14 +195,10 @@ class Context:
     def delays(self) -> frozenset[str]:
         """Queues that surely are delays: levels, and what rejected messages wait in on their way
         back."""
-        waits = {
-            hop.queue
-            for death in self.deaths
-            if death.reason == "rejected"
-            for outcome in death.back()
-            for hop in outcome.hops[1:]
-            if hop.queue != death.queue.name
-        }
+        waits = set[str]()
+        for death in self.deaths:
+            back = death.back() if death.reason == "rejected" else ()
+            waits |= {hop.queue for one in back for hop in one.hops[1:]} - {death.queue.name}
         queues = (self.index.queues.get(name) for name in waits | self.level_queues)
         return frozenset(one.name for one in queues if one and one.message_ttl_ms is not None)
 
@@ -297,12 +293,8 @@ class Context:
         bindings = [one for source in sources for one in there.leads(source, queue.name)]
         # In one line, so that nobody copies a part of it. It begins with a declare that changes
         # nothing: a rabbitmqadmin that does not work ends it before the queue is deleted.
-        steps = (
-            self.admin.declare_queue(declared),
-            delete_queue(queue.name),
-            self.admin.declare_queue(wanted),
-            *map(self.admin.restore, bindings),
-        )
+        declare, again = self.admin.declare_queue(declared), self.admin.declare_queue(wanted)
+        steps = (declare, delete_queue(queue.name), again, *map(self.admin.restore, bindings))
         return (Replacement(" && ".join(steps), f"queue {queue.name}"),)
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:

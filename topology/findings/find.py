@@ -61,30 +61,20 @@ class Finder:
 
 def _read(snapshot: Snapshot) -> tuple[object, ...]:
     """All that rules of definitions read of it: two with the same have the same findings."""
-    return (
-        snapshot.version,
-        snapshot.consumed,
-        snapshot.policies,
-        snapshot.operator_policies,
-        snapshot.policy_arguments,
-        snapshot.declared,
-        snapshot.definitions,
-    )
+    policies = (snapshot.policies, snapshot.operator_policies, snapshot.policy_arguments)
+    objects = (snapshot.declared, snapshot.definitions)
+    return (snapshot.version, snapshot.consumed, *policies, *objects)
 
 
 def _group(rule: Rule, hits: Iterable[Hit]) -> list[Finding]:
     by_cause: dict[str, list[Hit]] = {}
     for hit in hits:
         by_cause.setdefault(hit.cause, []).append(_state_condition(hit))
-    return [
-        Finding(
-            rule,
-            cause,
-            tuple(alike),
-            tuple(dict.fromkeys(command for hit in alike for command in hit.commands)),
-        )
-        for cause, alike in by_cause.items()
-    ]
+    found = []
+    for cause, alike in by_cause.items():
+        commands = dict.fromkeys(command for hit in alike for command in hit.commands)
+        found.append(Finding(rule, cause, tuple(alike), tuple(commands)))
+    return found
 
 
 def _state_condition(hit: Hit) -> Hit:

@@ -19,12 +19,7 @@ from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
 
 _TYPES: Mapping[type, str] = {bool: "a yes or no", int: "a whole number", str: "a text"}
-_SHOWN: Mapping[type, str] = {
-    bool: "a yes or no",
-    int: "a number",
-    float: "a fraction",
-    str: "text",
-}
+_SHOWN = {bool: "a yes or no", int: "a number", float: "a fraction", str: "text"}
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,8 @@ def _dies_twice(context: Context) -> Iterator[Hit]:
         for name in _list_doubled_queues(death.walk):
             if (death.queue.name, name) not in seen:
                 seen.add((death.queue.name, name))
-                sentence = (
-                    f"One message that dies in “{death.queue.name}” arrives in “{name}” twice."
-                )
+                dies = f"One message that dies in “{death.queue.name}”"
+                sentence = f"{dies} arrives in “{name}” twice."
                 evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
                 ends = (end for end in death.walk.delivered if end.queue == name)
                 unless = state_unless(frozenset[Unknown]().union(*(end.unless for end in ends)))
@@ -90,26 +89,21 @@ def _find_foreign_retries(context: Context) -> Iterator[Hit]:
             if back.queue != death.queue.name or len(back.hops) < 3:
                 continue
             wait = back.hops[-2].queue
-            for other in _list_copies_elsewhere(death, wait):
-                if not _find_catch_alls(context, wait, other.queue):
+            for other in death.walk.delivered:
+                # It leaves the same wait for another queue.
+                is_behind = len(other.hops) > 2 and other.hops[-2].queue == wait
+                is_copy = is_behind and other.queue != death.queue.name
+                if is_copy and not _find_catch_alls(context, wait, other.queue):
                     yield _make_hit(context, death, wait, other, back.unless | other.unless)
-
-
-def _list_copies_elsewhere(death: Death, wait: str) -> Iterator[RouteOutcome]:
-    """The copies that leave the same wait for another queue."""
-    for end in death.walk.delivered:
-        is_behind = len(end.hops) > 2 and end.hops[-2].queue == wait
-        if is_behind and end.queue != death.queue.name:
-            yield end
 
 
 def _find_catch_alls(context: Context, wait: str, other: str) -> bool:
     """Whether it is bound as a copy of all that passes, such as for an archive."""
     source = context.index.queues[wait].dead_letter_exchange or ""
     exchange = context.index.exchanges.get(source)
+    leads = context.index.definitions.leads(source, other)
     is_topic = exchange is not None and kind_of(exchange) == "topic"
-    keys = [one.routing_key for one in context.index.definitions.leads(source, other)]
-    return is_topic and "#" in keys
+    return is_topic and any(one.routing_key == "#" for one in leads)
 
 
 def _make_hit(
@@ -137,9 +131,8 @@ def _find_returned_parking(context: Context) -> Iterator[Hit]:
         source = context.index.exchanges.get(bound.source)
         if not bound.destination_is_queue or source is None or kind_of(source) != "topic":
             continue
-        if "error" in bound.destination.lower() or set("*#") & set(bound.routing_key):
-            continue
-        if not has_dead_letter_name(bound.destination):
+        is_excluded = "error" in bound.destination.lower() or set("*#") & set(bound.routing_key)
+        if is_excluded or not has_dead_letter_name(bound.destination):
             continue
         reached = match(context.index, source.name, (bound.routing_key,), {}, context.version)
         for name in reached.queues:
@@ -149,10 +142,8 @@ def _find_returned_parking(context: Context) -> Iterator[Hit]:
                     f"A message with the key “{bound.routing_key}” arrives in "
                     f"“{bound.destination}” and in “{name}” again."
                 )
-                evidence = context.evidence_of(
-                    bound.identity, "routing_key", bound.routing_key, sentence
-                )
-                yield Hit(source.name, evidence)
+                found = (bound.identity, "routing_key", bound.routing_key)
+                yield Hit(source.name, context.evidence_of(*found, sentence))
 
 
 DUPLICATED = rule("F17", _find_duplicates)

@@ -141,17 +141,10 @@ def describe_parking(queue: str, snapshot: Snapshot) -> tuple[str, str, str]:
     It is the queue beside it that is named as its dead-letter queue, without a TTL. A consumer may
     be Delayboard, which parks its messages.
     """
-    existing = min(
-        (
-            one.name
-            for one in snapshot.definitions.queues
-            if has_dead_letter_name(one.name, queue)
-            and one.type != "stream"
-            and one.message_ttl_ms is None
-            and one.dead_letter_exchange is None
-        ),
-        default="",
-    )
+    named = [one for one in snapshot.definitions.queues if has_dead_letter_name(one.name, queue)]
+    lasting = [one for one in named if one.type != "stream" and one.message_ttl_ms is None]
+    ends = (one.name for one in lasting if one.dead_letter_exchange is None)
+    existing = min(ends, default="")
     parking = existing or f"{queue}-parking"
     quoted = json.dumps(parking, ensure_ascii=False)
     lines = f"""\

@@ -31,9 +31,10 @@ def _find_stuck(context: Context) -> Iterator[Hit]:
             evidence = number_evidence(one, "messages", number, sentence)
             yield Hit("", evidence, _bind(context, one, missing))
         for target in full:
-            sentence = f"{messages} stuck in “{one.name}”: {_describe_full(context, target)}."
+            why, remedy = _explain_full(context, target)
+            sentence = f"{messages} stuck in “{one.name}”: {why}."
             evidence = number_evidence(one, "messages", number, sentence)
-            yield Hit(target.name, evidence, remedy=_explain_full(context, target))
+            yield Hit(target.name, evidence, remedy=remedy)
 
 
 def _find_full_targets(context: Context, one: Queue) -> Sequence[Queue]:
@@ -64,25 +65,19 @@ def _count_limited(context: Context, target: Queue) -> int:
     return (numbers.messages or 0) - (numbers.unacked or 0)
 
 
-def _describe_full(context: Context, target: Queue) -> str:
+def _explain_full(context: Context, target: Queue) -> tuple[str, str]:
+    """Why it refuses messages, and the remedy."""
     limit = limit_that_refuses(target)
-    most = target.arguments.number(limit)
-    if limit == BYTES:
-        return f"“{target.name}” holds at most {most} bytes and refuses messages when it is full"
+    most, set_by = target.arguments.number(limit), context.set_by(target, limit)
     # A quorum queue accepts one message more than its limit.
     number = count_of(_count_limited(context, target), "message")
-    return f"“{target.name}” is full ({number}, {limit} is {most}) and refuses them"
-
-
-def _explain_full(context: Context, target: Queue) -> str:
-    limit = limit_that_refuses(target)
-    set_by = context.set_by(target, limit)
-    how = (
-        f"declare the queue again with a higher {limit}"
-        if set_by == "argument"
-        else f"raise {limit.removeprefix('x-')} in the {set_by}"
-    )
-    return (
+    why = f"is full ({number}, {limit} is {most}) and refuses them"
+    if limit == BYTES:
+        why = f"holds at most {most} bytes and refuses messages when it is full"
+    how = f"raise {limit.removeprefix('x-')} in the {set_by}"
+    if set_by == "argument":
+        how = f"declare the queue again with a higher {limit}"
+    return f"“{target.name}” {why}", (
         f"Consume or move messages of “{target.name}”, or {how}. RabbitMQ then sends the stuck "
         "messages within three minutes."
     )

@@ -101,13 +101,15 @@ def _find_growing_retries(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         # What is published to it are retries too, of consumers that acknowledge.
-        if earlier is None or numbers.publish_rate or not _is_retry(context, one):
+        if earlier is None or numbers.publish_rate or one.message_ttl_ms is None:
+            continue
+        is_retry = one.name in context.fed_by_deaths and _is_delay(context, one)
+        if context.is_consumed(one) or not is_retry:
             continue
         grown = count_growth(numbers, earlier)
         work = [f for f in context.fed_by_deaths[one.name] if f.message_ttl_ms is None]
-        if grown > sum(_count_taken(context, each) for each in work) and _find_failing(
-            context, work
-        ):
+        taken = sum(_count_taken(context, each) for each in work)
+        if grown > taken and _find_failing(context, work):
             names = ", ".join(f"“{each.name}”" for each in work[:3])
             sentence = (
                 f"“{one.name}” has {grown} more messages than one to two minutes ago, and most "
@@ -115,11 +117,6 @@ def _find_growing_retries(context: Context) -> Iterator[Hit]:
             )
             evidence = number_evidence(one, "messages", numbers.messages or 0, sentence)
             yield Hit("", evidence, tuple(list_consumers(each.name) for each in work))
-
-
-def _is_retry(context: Context, one: Queue) -> bool:
-    is_delay = one.message_ttl_ms is not None and not context.is_consumed(one)
-    return is_delay and one.name in context.fed_by_deaths and _is_delay(context, one)
 
 
 def _count_taken(context: Context, one: Queue) -> int:
