@@ -40,6 +40,11 @@ MOST_DESTINATIONS = 100
 MOST_GROUPS = 10
 MOST_ORIGINS = 100
 RELEASE = ("publisher", "version")
+# Tables of messages by these columns.
+KEYS = {
+    **{"attempts": ("attempt",), "outcomes": ("first", "last", "outcome")},
+    **{"recoveries": ("bucket",), "causes": ("queue", "reason", "exception_type", "routing_key")},
+}
 Place = TypeVar("Place")
 Name = TypeVar("Name")
 
@@ -71,20 +76,13 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
         forget_day(day)
         rows = (_row(day, cut, figures) for cut, figures in found.items())
         DayFigures.objects.bulk_create(rows, batch_size=100)
-        UnexplainedMessage.objects.bulk_create(
-            (
-                UnexplainedMessage(
-                    day=day,
-                    broker=row["broker"],
-                    topology=place(row),
-                    message=row["key"] or "",
-                    due_at=datetime.fromisoformat(row["due_at"]),
-                )
-                for row in result.tables["unexplained"]
-                if row["topology"] not in not_observed
-            ),
-            batch_size=500,
-        )
+        unexplained = []
+        for row in result.tables["unexplained"]:
+            if row["topology"] not in not_observed:
+                one = UnexplainedMessage(day=day, broker=row["broker"], topology=place(row))
+                one.message, one.due_at = row["key"] or "", datetime.fromisoformat(row["due_at"])
+                unexplained.append(one)
+        UnexplainedMessage.objects.bulk_create(unexplained, batch_size=500)
 
 
 def forget_day(day: date) -> int:
@@ -138,15 +136,10 @@ def figures_by_cut(
     for row in tables["retries"]:
         for name in ("messages", "retried"):
             count(row, name, (), row[name])
-    for row in tables["attempts"]:
-        count(row, "attempts", (row["attempt"],), row["messages"])
-    for row in tables["outcomes"]:
-        count(row, "outcomes", (row["first"], row["last"], row["outcome"]), row["messages"])
-    for row in tables["recoveries"]:
-        count(row, "recoveries", (row["bucket"],), row["messages"])
-    for row in tables["causes"]:
-        names = ("queue", "reason", "exception_type", "routing_key")
-        count(row, "causes", tuple(row[name] or "" for name in names), row["messages"])
+    for table, names in KEYS.items():
+        for row in tables[table]:
+            key = tuple("" if row[name] is None else row[name] for name in names)
+            count(row, table, key, row["messages"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
             count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])

@@ -20,10 +20,8 @@ from topology.models import Broker
 
 KINDS = {"measured": "Measured deliveries", "retried": "Retries"}
 # What a number in an address is below.
-NUMBERS = {
-    **{"delay": len(buckets.DELAY_LABELS), "late_from": len(buckets.EDGES_MS) + 1},
-    "attempt": 2**31,
-}
+_DELAYS, _LATE = len(buckets.DELAY_LABELS), len(buckets.EDGES_MS) + 1
+NUMBERS = {"delay": _DELAYS, "late_from": _LATE, "attempt": 2**31}
 SHOWN = 100
 # Ids that are read at most, the newest of the range: about a second.
 MOST_READ = 100_000
@@ -105,11 +103,8 @@ def find(
     first = _first_id(spans[0][0] - DISORDER)
     last = _first_id(spans[-1][1] + DISORDER)
     floor = max(first, last - MOST_READ)
-    rows = ScheduledMessage.objects.filter(
-        reduce(or_, (Q(entered_at__gte=begin, entered_at__lt=end) for begin, end in spans)),
-        pk__gte=floor,
-        pk__lt=last,
-    )
+    of_spans = (Q(entered_at__gte=begin, entered_at__lt=end) for begin, end in spans)
+    rows = ScheduledMessage.objects.filter(reduce(or_, of_spans), pk__gte=floor, pk__lt=last)
     # The sum keeps the database from an index in another order.
     of_broker = rows.alias(of_broker=F("broker_id") + 0)
     rows = of_broker.filter(of_broker__in=[broker.pk for broker in brokers])
@@ -134,11 +129,8 @@ def _spans(
         midnight = datetime.combine(day, time(), UTC)
         spans = [(midnight, midnight + ONE_DAY)]
         if bucket.hour:
-            spans = [
-                (begin, begin + HOUR)
-                for begin in local_hours(day)
-                if f"{begin:%H:%M}" == bucket.hour
-            ]
+            begins = [one for one in local_hours(day) if f"{one:%H:%M}" == bucket.hour]
+            spans = [(begin, begin + HOUR) for begin in begins]
         yield from (one for one in spans if kept_from is None or one[1] > kept_from)
 
 

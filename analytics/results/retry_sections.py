@@ -34,13 +34,10 @@ def make_recovery(report: Report) -> Section:
         tries = figures.total("attempts")
         if done or exhausted or tries or figures.messages:
             times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.99))
-            rows.append(
-                [
-                    *(day.isoformat(), figures.messages, figures.retried),
-                    *(ratio(figures.retried, figures.messages), ratio(tries, figures.retried)),
-                    *(done, exhausted, ratio(done, done + exhausted), *times),
-                ]
-            )
+            messages, retried = figures.messages, figures.retried
+            attempts = (messages, retried, ratio(retried, messages), ratio(tries, retried))
+            ends = (done, exhausted, ratio(done, done + exhausted))
+            rows.append([day.isoformat(), *attempts, *ends, *times])
     columns = (
         *(Column(DAY), Column("Messages", "count"), Column("Retried", "count")),
         *(Column("First-time failures", "share"), Column("Attempts per message", "number")),

@@ -147,12 +147,9 @@ def make_topologies(report: Report) -> Section:
     for row in report.topologies:
         attained = (row.attained.share, row.attained.result) if row.attained else (None, None)
         retries_ = (row.messages, ratio(row.retried, row.messages), row.exhausted)
-        rows.append(
-            [
-                *(report.names[row.topology], row.measured, row.worst_p99_ms, row.target),
-                *(*attained, *(retries_ if are_known else (None, None, None)), row.unexplained),
-            ]
-        )
+        named = (report.names[row.topology], row.measured, row.worst_p99_ms, row.target)
+        known = retries_ if are_known else (None, None, None)
+        rows.append([*named, *attained, *known, row.unexplained])
     columns = (
         *(Column("Topology"), Column("Measured", "count"), Column("Highest daily p99", "ms")),
         *(Column("Target"), Column("Attainment", "share"), Column("Result")),
@@ -168,12 +165,9 @@ def make_slo(report: Report) -> Section:
         for day, figures in report.days.items():
             found = attainment(figures.late, slo.percent, slo.within_ms)
             if found.measured:
-                rows.append(
-                    [
-                        *(day.isoformat(), found.measured, found.measured - found.within),
-                        *(found.share, found.burn_rate, str(slo), report.topology_name),
-                    ]
-                )
+                counts = (found.measured, found.measured - found.within)
+                target = (str(slo), report.topology_name)
+                rows.append([day.isoformat(), *counts, found.share, found.burn_rate, *target])
     columns = (
         *(Column(DAY), Column("Measured", "count"), Column("Late", "count")),
         *(Column("Attainment", "share"), Column("Burn rate", "number")),
@@ -184,16 +178,7 @@ def make_slo(report: Report) -> Section:
 
 # In the order of the page.
 MAKERS: tuple[Callable[[Report], Section], ...] = (
-    make_lateness_by_day,
-    make_lateness_by_delay,
-    make_lateness_of_probes,
-    retries.make_survival,
-    make_by_reason,
-    retries.make_recovery,
-    retries.make_groups,
-    retries.make_causes,
-    make_by_origin,
-    make_ledger,
-    make_topologies,
-    make_slo,
+    *(make_lateness_by_day, make_lateness_by_delay, make_lateness_of_probes),
+    *(retries.make_survival, make_by_reason, retries.make_recovery, retries.make_groups),
+    *(retries.make_causes, make_by_origin, make_ledger, make_topologies, make_slo),
 )

@@ -93,15 +93,11 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
         last += 1
     hours = local_hours(worst)
     begin, until = hours[first], hours[last] + HOUR
-    yield Sentence(
-        "Late deliveries.",
+    text = (
         f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p99 lateness "
-        f"of {topology} rose from {format_ms(usual)} to {format_ms(by_hour[peak])}.",
-        "lateness",
-        topology,
-        worst,
-        worst,
+        f"of {topology} rose from {format_ms(usual)} to {format_ms(by_hour[peak])}."
     )
+    yield Sentence("Late deliveries.", text, "lateness", topology, worst, worst)
 
 
 def _p99(counts: buckets.Counts) -> float | None:
@@ -161,9 +157,6 @@ def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
     if tried < LEAST_ATTEMPTS or not (last or total.measured):
         return
     name = ORDINALS[last - 1] if last <= len(ORDINALS) else f"{last}th"
-    yield Sentence(
-        f"Attempts after the {name} never succeed" if last else "Retries never succeed",
-        f"in {topology} (0 of {count_text(tried)}). Park these messages earlier.",
-        "survival",
-        topology,
-    )
+    headline = f"Attempts after the {name} never succeed" if last else "Retries never succeed"
+    text = f"in {topology} (0 of {count_text(tried)}). Park these messages earlier."
+    yield Sentence(headline, text, "survival", topology)

@@ -84,11 +84,8 @@ def send_latest(subscriber: Subscriber) -> Delivery:
     report = NightlyReport.objects.defer("html", "pdf").first()
     if report is None:
         raise NotSent("Nothing is sent, because no report is stored yet.")
-    delivery, _ = Delivery.objects.update_or_create(
-        report=report,
-        subscriber=subscriber,
-        defaults={"next_at": datetime.now(UTC), "sent_at": None, "attempts": 0, "error": ""},
-    )
+    again = {"next_at": datetime.now(UTC), "sent_at": None, "attempts": 0, "error": ""}
+    delivery, _ = Delivery.objects.update_or_create(again, report=report, subscriber=subscriber)
     return delivery
 
 
@@ -149,11 +146,8 @@ def _mail_of(delivery: Delivery) -> EmailMessage:
     report, found = delivery.report, report_of(delivery.report.day)
     sentences = contents(found)["sentences"]
     grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
-    message = EmailMessage(
-        subject=f"Delayboard report {report.day}{grave}",
-        body=as_text(found),
-        to=[delivery.subscriber.address],
-    )
+    subject = f"Delayboard report {report.day}{grave}"
+    message = EmailMessage(subject, as_text(found), to=[delivery.subscriber.address])
     name = f"delayboard-report-{report.day}"
     message.attach(f"{name}.html", report.html, "text/html")
     if report.pdf is not None:
@@ -169,12 +163,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(address: str, content: dict[str, Any]) -> None:
-    request = urllib.request.Request(
-        address,
-        data=json.dumps(content).encode(),
-        headers={"Content-Type": "application/json", "User-Agent": "Delayboard"},
-        method="POST",
-    )
+    headers = {"Content-Type": "application/json", "User-Agent": "Delayboard"}
+    body = json.dumps(content).encode()
+    request = urllib.request.Request(address, body, headers, method="POST")
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
@@ -216,13 +207,9 @@ def store_report(day: date, *, alive: Callable[[], None] = lambda: None) -> Nigh
         is_whole = computed is None or computed >= complete_at(day)
         if is_first and is_whole and _first_day(now) <= day < now.date():
             # Another process may store it at the same time.
-            Delivery.objects.bulk_create(
-                (
-                    Delivery(report=stored, subscriber=one, next_at=now)
-                    for one in Subscriber.objects.all()
-                ),
-                ignore_conflicts=True,
-            )
+            subscribers = Subscriber.objects.all()
+            rows = (Delivery(report=stored, subscriber=one, next_at=now) for one in subscribers)
+            Delivery.objects.bulk_create(rows, ignore_conflicts=True)
     return stored
 
 

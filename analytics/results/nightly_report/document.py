@@ -40,16 +40,10 @@ def as_html(found: Report) -> str:
         key: SafeString(svg.draw(figure, sections[key].title))
         for key, figure in context["figures"].items()
     }
-    return render_to_string(
-        "analytics/report_file.html",
-        context
-        | {
-            "styles": SafeString("".join(_style(name) for name in STYLES)),
-            "print_style": SafeString(_style("print")),
-            "made_at": datetime.now(UTC),
-            "run": _run(found),
-        },
-    )
+    styles = SafeString("".join(map(_style, STYLES)))
+    context |= {"styles": styles, "print_style": SafeString(_style("print"))}
+    context |= {"made_at": datetime.now(UTC), "run": _run(found)}
+    return render_to_string("analytics/report_file.html", context)
 
 
 def as_json(found: Report) -> dict[str, Any]:
@@ -72,9 +66,7 @@ def as_json(found: Report) -> dict[str, Any]:
             key: {
                 "title": section.title,
                 "definition": section.definition,
-                "columns": [
-                    {"label": column.label, "kind": column.kind} for column in section.columns
-                ],
+                "columns": [{"label": one.label, "kind": one.kind} for one in section.columns],
                 "rows": [list(row) for row in section.rows],
             }
             for key, section in made["sections"].items()
