@@ -25,12 +25,8 @@ from analytics.jobs.day import figures
 
 COMPACTING = "Compacting the lines"
 STEPS = (
-    "Starting Spark",
-    COMPACTING,
-    "Reading the lines of the day",
-    "Pairing entries with exits",
-    "Computing the figures",
-    "Writing the results",
+    *("Starting Spark", COMPACTING, "Reading the lines of the day"),
+    *("Pairing entries with exits", "Computing the figures", "Writing the results"),
 )
 
 

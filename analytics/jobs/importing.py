@@ -1,7 +1,7 @@
 """`python -m analytics.jobs.importing --log FOLDER --work FOLDER`.
 
 Turns what analytics.importing laid into --work into lines that the log does not have yet. In
---work it finds `raw/`, `staged/` and `traces/` with lines of text (see imported_line) and
+--work it finds `raw/`, `staged/` and `traces/` with lines of text (see `of_staged`) and
 `parquet/`; it leaves `out/date=…/hour=…/*.txt` and `summary.json`. Output and exit codes are
 those of `python -m analytics.jobs`; 4 says that a file has not the columns of an event.
 """
@@ -13,16 +13,18 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, Observation, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.events import FIELDS
-from analytics.jobs import command, imported_line, session
-from analytics.jobs.schema import as_it_is, keep
+from analytics.events import FIELDS, MessageEvent, clean, decode, encode
+from analytics.jobs import command, session
+from analytics.jobs.schema import KNOWN_SOURCES, as_it_is, keep
 
 STEPS = ("Starting Spark", "Reading the lines", "Comparing with the log", "Writing the new ones")
 SHOWN = 20
@@ -31,6 +33,12 @@ NEEDED = ("event_id", "kind", "recorded_at")
 # What every line of a trace file begins with, as encode writes it, up to the hash's end.
 TRACE_ID_ENDS = len('{"v":1,"event_id":"trace:') + 32
 PLACE = ("file", "block", "row")
+PROBLEM_MARK = b"!"
+LONGEST_PROBLEM = 300
+SCHEMA = (
+    "problem string, event_id string, date string, hour string, entered string,"
+    " recorded_us bigint, line string"
+)
 
 
 def main() -> int:
@@ -71,11 +79,11 @@ def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
 
 
 def _rows(spark: SparkSession, work: Path) -> DataFrame:
-    """Every line with its place and, as `found`, the columns of imported_line.SCHEMA."""
+    """Every line with its place and, as `found`, the columns of SCHEMA."""
     readings = {
-        "raw": imported_line.of_raw,
-        "staged": imported_line.of_staged,
-        "traces": imported_line.of_staged,
+        "raw": of_raw,
+        "staged": of_staged,
+        "traces": of_staged,
     }
     frames = [
         _lines(spark, files).select(*PLACE, read(f.col("value")).alias("found"))
@@ -83,7 +91,7 @@ def _rows(spark: SparkSession, work: Path) -> DataFrame:
         if (files := sorted((work / name).iterdir()))
     ]
     frames += [
-        _parquet(spark, paths).select(*PLACE, imported_line.of_raw(f.col("value")).alias("found"))
+        _parquet(spark, paths).select(*PLACE, of_raw(f.col("value")).alias("found"))
         for paths in _tables(work / "parquet")
     ]
     rows = frames[0]
@@ -141,14 +149,14 @@ def _problems(rows: DataFrame, work: Path) -> list[dict[str, Any]]:
     return [
         {
             "file": unquote(row["file"]).partition(f"{work}/")[2],
-            "number": _number(row, blocks),
+            "number": _count_lines(row, blocks),
             "why": row["found"]["problem"],
         }
         for row in wrong
     ]
 
 
-def _number(row: Row, blocks: Iterable[Row]) -> int:
+def _count_lines(row: Row, blocks: Iterable[Row]) -> int:
     of_file = [block for block in blocks if block["file"] == row["file"]]
     before = sum(b["last"] - b["first"] + 1 for b in of_file if b["block"] < row["block"])
     own = next(block for block in of_file if block["block"] == row["block"])
@@ -202,6 +210,69 @@ def _write(fresh: DataFrame, out: Path) -> list[str]:
     )
     # Of no lines at all Spark makes no plan that could be observed.
     return sorted(observation.get["entered"]) if any(out.glob("date=*")) else []
+
+
+class Read(NamedTuple):
+    """The columns of SCHEMA: `problem`, or the rest. `entered` is the day it began to wait.
+
+    By Python and not by Spark's functions: what an event is, analytics.events alone decides.
+    """
+
+    problem: str | None
+    event_id: str | None = None
+    date: str | None = None
+    hour: str | None = None
+    entered: str | None = None
+    recorded_us: int | None = None
+    line: str | None = None
+
+
+def of_raw(value: Column) -> Column:
+    """A line as it lies in a file, in bytes; null for a blank one."""
+    return f.udf(read, SCHEMA, useArrow=False)(value)
+
+
+def of_staged(value: Column) -> Column:
+    """A line as analytics.importing wrote it: an event, or the mark and what is wrong."""
+    return f.udf(read_staged, SCHEMA, useArrow=False)(value)
+
+
+def read_staged(line: bytearray) -> Read | None:
+    if line.startswith(PROBLEM_MARK):
+        return Read(_bounded(line[1:].decode("utf-8", "backslashreplace")))
+    return read(line)
+
+
+def read(line: bytearray) -> Read | None:
+    text = bytes(line).strip()
+    if not text:
+        return None
+    try:
+        return _of_event(decode(text))
+    except (ValueError, OverflowError) as error:
+        return Read(_bounded(str(error)))
+
+
+def _of_event(event: MessageEvent) -> Read:
+    if event.source not in KNOWN_SOURCES:
+        event = replace(event, source="import")
+    at = event.recorded_at.astimezone(UTC)
+    entered = at
+    if event.kind == "delivered":
+        entered -= timedelta(milliseconds=event.requested_delay_ms)
+    return Read(
+        problem=None,
+        event_id=clean(event.event_id),
+        date=at.date().isoformat(),
+        hour=f"{at.hour:02}",
+        entered=entered.date().isoformat(),
+        recorded_us=int(at.timestamp()) * 1_000_000 + at.microsecond,
+        line=encode(event).decode(),
+    )
+
+
+def _bounded(problem: str) -> str:
+    return clean(problem)[:LONGEST_PROBLEM]
 
 
 if __name__ == "__main__":

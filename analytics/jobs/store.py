@@ -20,20 +20,13 @@ def size(spark: SparkSession, url: str) -> int:
     return found
 
 
-def names(spark: SparkSession, url: str) -> list[str]:
-    """The names in a folder; none if there is no such folder."""
-    path, files = _open(spark, url)
-    if not files.exists(path):
-        return []
-    return [status.getPath().getName() for status in files.listStatus(path)]
-
-
 def delete_others(spark: SparkSession, url: str) -> None:
     """Delete the other folders beside this one, which it replaces."""
     parent, _, own = url.rpartition("/")
-    for name in names(spark, parent):
-        if name != own:
-            delete(spark, f"{parent}/{name}")
+    path, files = _open(spark, parent)
+    for status in files.listStatus(path) if files.exists(path) else ():
+        if status.getPath().getName() != own:
+            delete(spark, f"{parent}/{status.getPath().getName()}")
 
 
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
