@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from topology.definitions import Identity
+from topology.definitions import Binding, Identity, Queue
 from topology.findings.context import Context
 from topology.findings.evidence import Evidence, Hit
 from topology.findings.severity import Severity
+from topology.routing.outcome import Walk
+from topology.routing.trace_route import Answer, Question, ask, find_path
+from topology.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,22 @@ class Finding:
     @property
     def objects(self) -> tuple[Identity, ...]:
         return tuple(dict.fromkeys(hit.evidence.object for hit in self.hits))
+
+
+def chain_of(finding: Finding, snapshot: Snapshot) -> Answer | None:
+    """The way of a message through its first object, to draw; None for one that is gone."""
+    obj = snapshot.definitions.get(finding.objects[0])
+    if obj is None:
+        return None
+    context = Context(snapshot)
+    match obj:
+        case Binding():
+            question = Question(obj.source, obj.routing_key, without_consumers=True)
+            return ask(question, snapshot, context.index)
+        case Queue() if obj.dead_letter_exchange is not None and obj.type != "stream":
+            # Where its messages may have any key, one that nothing else uses.
+            reasons, keys = context.reasons(obj), context.keys(obj)
+            reason = reasons[0] if reasons else "rejected"
+            walked = context.die(obj, reason, keys[0] if keys else "")
+            return Answer(walked, find_path(context.index, walked, {}, context.version))
+    return Answer(Walk(()), snapshot.definitions.only([obj.identity]))

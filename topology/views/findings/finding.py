@@ -14,7 +14,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access
 from topology.database import paging
-from topology.findings.chain import chain_of
 from topology.findings.commands import (
     Admin,
     describe_blanks,
@@ -22,7 +21,7 @@ from topology.findings.commands import (
     name_tool,
     warn_about,
 )
-from topology.findings.finding import Finding
+from topology.findings.finding import Finding, chain_of
 from topology.findings.report import name_of
 from topology.findings.rules import cycles, live
 from topology.findings.severity import Severity, make_count
