@@ -84,18 +84,13 @@ def _lines(source: Source, file: BinaryIO, scope: TraceScope | None) -> Iterator
             yield from lines_of_table(text)
     else:
         assert scope is not None
-        for line in file:
-            yield _of_trace(line.strip(), scope)
-
-
-def _of_trace(line: bytes, scope: TraceScope) -> bytes:
-    if not line:
-        return b""
-    try:
-        event = event_of_line(line, scope)
-    except (EventError, OverflowError) as error:
-        return PROBLEM_MARK + str(error).encode("utf-8", "backslashreplace").replace(b"\n", b" ")
-    return encode(event) if event else b""
+        for line in map(bytes.strip, file):
+            try:
+                event = event_of_line(line, scope) if line else None
+                yield encode(event) if event else b""
+            except (EventError, OverflowError) as error:
+                why = str(error).encode("utf-8", "backslashreplace")
+                yield PROBLEM_MARK + why.replace(b"\n", b" ")
 
 
 NEEDED = ("event_id", "kind", "recorded_at")

@@ -67,7 +67,10 @@ def check_address(channel: str, text: str) -> tuple[AlertChannel, str, str]:
         raise refusal
     url = _webhook_url(address) if is_webhook else address
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
-    if service is None or not SERVICES[kind] & set(_schemas(service)):
+    # Its names before "://"; Apprise has one or several for each of plain and TLS.
+    both = (service.protocol, service.secure_protocol) if service else ()
+    names = [name for some in both for name in ([some] if isinstance(some, str) else some or ())]
+    if service is None or not SERVICES[kind] & set(names):
         raise refusal
     # Apprise would read a file of this machine, or another address.
     if getattr(service, "template", None):
@@ -116,14 +119,6 @@ def _split(address: str) -> tuple[str, str] | None:
     except ValueError:
         return None
     return (parts.scheme.lower(), host) if host else None
-
-
-def _schemas(service: apprise.NotifyBase) -> list[str]:
-    """Its names before "://"; Apprise has one or several for each of plain and TLS."""
-    names: list[str] = []
-    for some in (service.protocol, service.secure_protocol):
-        names += [some] if isinstance(some, str) else some or ()
-    return names
 
 
 def _webhook_url(address: str) -> str:

@@ -188,7 +188,12 @@ class _Reach:
         for delay, target in product(self.delays, targets):
             with suppress(ParamsError):
                 route = pattern.route(params, delay, target)
-                declares = Definitions.of(self._as_bound(route.declares))
+                # With the bindings that the vhost has for the same keys, whatever they lead to.
+                bound = list[Binding]()
+                for one in route.declares.bindings:
+                    leaving = self._whole.leaving(one.source)
+                    bound += [b for b in leaving if b.routing_key == one.routing_key] or [one]
+                declares = Definitions.of([*route.declares.queues, *bound])
                 self._routes.append((replace(route, declares=declares), delay))
         # The ends that the pattern names, else those of the routes without a delay.
         named = {queue for *_, queue in trials} - {""}
@@ -201,14 +206,6 @@ class _Reach:
             named = {one.queue for walked in walks for one in walked.delivered}
         self.ends = sorted(named) or [MADE_UP]
         self.objects = self._own | self._find_upstream() | self._find_destinations()
-
-    def _as_bound(self, declares: Definitions) -> Iterator[BrokerObject]:
-        """With the bindings that the vhost has for the same keys, whatever they lead to."""
-        yield from declares.queues
-        for binding in declares.bindings:
-            leaving = self._whole.leaving(binding.source)
-            alike = [one for one in leaving if one.routing_key == binding.routing_key]
-            yield from alike or [binding]
 
     def _find_upstream(self) -> Definitions:
         """The ends, and what leads to them at once: others' dead letters came by a wait."""

@@ -117,6 +117,11 @@ class Rung:
         return format_span(self.latest)
 
     @property
+    def is_idle(self) -> bool:
+        is_empty = self.mark == "empty" and not self.is_off and not self.lacks
+        return is_empty and not self._numbers.publish_rate
+
+    @property
     def _numbers(self) -> QueueNumbers:
         return self.numbers or QueueNumbers()
 
@@ -190,14 +195,8 @@ def fold(ladder: Ladder) -> Ladder:
     if not ladder.is_seen or ladder.is_absent:
         return ladder
     ends = (ladder.rungs[0], ladder.rungs[-1])
-    rungs = tuple(rung for rung in ladder.rungs if rung in ends or _is_in_use(rung))
+    rungs = tuple(rung for rung in ladder.rungs if rung in ends or not rung.is_idle)
     return replace(ladder, rungs=rungs, folded=len(ladder.rungs) - len(rungs))
-
-
-def _is_in_use(rung: Rung) -> bool:
-    numbers = rung.numbers or QueueNumbers()
-    is_idle = rung.mark == "empty" and not rung.is_off and not rung.lacks
-    return not is_idle or bool(numbers.publish_rate)
 
 
 def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definitions) -> Ladder:

@@ -67,7 +67,14 @@ def shorten(graph: Graph) -> Graph:
         if second.kind != "binding" or first.source == second.target:
             continue
         number = over.pop(first, 0) + over.pop(second, 0) + 1
-        joined = _join_edges(first, second, number)
+        through = f"over {count_of(number, 'exchange')}"
+        if first.kind == "binding":
+            what, more = f"leads {through} to", ((), through)
+        else:
+            # The label of the arrow is short; the table lists the bindings.
+            what = f"{first.what.partition(', over ')[0]}, {through}"
+            more = (first.keys, first.label)
+        joined = Edge(first.source, second.target, first.kind, what, *more)
         edges = (edges - {first, second}) | {joined}
         over[joined] = number
     ends = {end for edge in edges for end in (edge.source, edge.target)}
@@ -75,13 +82,3 @@ def shorten(graph: Graph) -> Graph:
     kept = tuple(node for node in graph.nodes if node.id in ends or node.id not in linked)
     order = sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind))
     return Graph(kept, tuple(order))
-
-
-def _join_edges(first: Edge, second: Edge, number: int) -> Edge:
-    through = f"over {count_of(number, 'exchange')}"
-    if first.kind == "binding":
-        return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)
-    # The label of the arrow is short; the table lists the bindings.
-    when = first.label
-    what = f"{first.what.partition(', over ')[0]}, {through}"
-    return Edge(first.source, second.target, first.kind, what, first.keys, when)

@@ -69,7 +69,12 @@ def subscribe(channel: str, address: str) -> Subscriber:
         kind = "a mail address" if is_mail else "an HTTP address"
         raise AddressRefused(f"“{address[:60]}” is not {kind}.") from error
     channel = Channel.EMAIL if is_mail else Channel.WEBHOOK
-    name = address if is_mail else _name_webhook(address)
+    name = address
+    if not is_mail:
+        parts = urlsplit(address)
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        end = f" …{path[-SHOWN_OF_PATH:]}" if len(path) >= LONG_PATH else ""
+        name = f"{parts.hostname}{end}"
     if any(one.address == address for one in Subscriber.objects.filter(channel=channel)):
         raise AddressRefused(f"{name} is a subscriber already.")
     return Subscriber.objects.create(
@@ -87,13 +92,6 @@ def send_latest(subscriber: Subscriber) -> Delivery:
     again = {"next_at": datetime.now(UTC), "sent_at": None, "attempts": 0, "error": ""}
     delivery, _ = Delivery.objects.update_or_create(again, report=report, subscriber=subscriber)
     return delivery
-
-
-def _name_webhook(address: str) -> str:
-    parts = urlsplit(address)
-    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    end = f" …{path[-SHOWN_OF_PATH:]}" if len(path) >= LONG_PATH else ""
-    return f"{parts.hostname}{end}"
 
 
 def deliver_due(stop: Event, *, alive: Callable[[], None] = lambda: None) -> None:

@@ -21,7 +21,6 @@ from topology.broker.amqp.returns import match_returned
 from topology.broker.errors import (
     NACKED,
     BrokerError,
-    NotFound,
     OutcomeUnknown,
     unroutable_sentence,
 )
@@ -141,17 +140,14 @@ class Pipeline(Generic[Token]):
             try:
                 with translate_errors(self._address):
                     self._await(seconds)
-                self._check_silence()
+                # What is not sent yet, as over a slow network, has no answer yet.
+                is_sending = self._connection._impl._get_write_buffer_size() > 0
+                if self._answered or is_sending or not self._in_flight:
+                    self._heard_at = time.monotonic()
+                elif time.monotonic() - self._heard_at > LONGEST_SILENCE_SECONDS:
+                    raise OutcomeUnknown(UNKNOWN)
             except BrokerError as error:
                 self._broken = error
-
-    def _check_silence(self) -> None:
-        """What is not sent yet, as over a slow network, has no answer yet."""
-        is_sending = self._connection._impl._get_write_buffer_size() > 0
-        if self._answered or is_sending or not self._in_flight:
-            self._heard_at = time.monotonic()
-        elif time.monotonic() - self._heard_at > LONGEST_SILENCE_SECONDS:
-            raise OutcomeUnknown(UNKNOWN)
 
     def wait_beside(self, intake: Intake, seconds: float) -> None:
         """Send, and wait for an answer or for a message of the intake, whichever comes first."""
@@ -198,7 +194,11 @@ class Pipeline(Generic[Token]):
         self._in_flight.clear()
         self._gathered.clear()
         if len(flights) == 1:
-            self._answer(flights[0], Answer("failed", self._why(reason, flights[0].publish)))
+            exchange = flights[0].publish.exchange
+            why = str(explain_error(reason, self._address))
+            if getattr(reason, "reply_code", 0) == 404:
+                why = f"The exchange “{exchange}” does not exist."
+            self._answer(flights[0], Answer("failed", why))
         else:
             for flight in flights:
                 self._take_care(flight)
@@ -209,11 +209,6 @@ class Pipeline(Generic[Token]):
         properties = mark_doubled(flight.publish.properties)
         flight.publish = replace(flight.publish, properties=properties)
         self._careful.append(flight)
-
-    def _why(self, reason: Any, publish: Publish) -> str:
-        if getattr(reason, "reply_code", 0) == 404:
-            return str(NotFound(f"The exchange “{publish.exchange}” does not exist."))
-        return str(explain_error(reason, self._address))
 
     def _send(self, flight: _Flight[Token]) -> None:
         try:

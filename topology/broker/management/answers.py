@@ -16,7 +16,6 @@ from typing import Any
 
 import orjson
 import requests
-import urllib3
 
 from topology.broker.errors import Unreachable
 from topology.content.bodies import unpack
@@ -62,7 +61,17 @@ class Answer:
 
     def json(self) -> Any:
         """The decoded body, None for an empty one. Raises Unreachable."""
-        return _parse(self.body, self.url) if self.body else None
+        if not self.body:
+            return None
+        if sum(map(self.body.count, _VALUES)) > MOST_BYTES // BYTES_FOR_A_VALUE:
+            raise _explain_size(self.url)
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise _explain_unread(self.body, str(error), self.url) from error
+        if _is_deeper(value, DEEPEST):
+            raise _explain_nesting(self.url)
+        return value
 
     @property
     def reason(self) -> str:
@@ -75,21 +84,17 @@ class Answer:
 def read_answer(response: requests.Response, url: str) -> Answer:
     """Read a streamed response to its end. Raises Unreachable, urllib3's HTTPError."""
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    read = bytearray()
     with response:
-        body = _read_body(response.raw, url)
+        while piece := response.raw.read(_PIECE_BYTES, decode_content=False):
+            read += piece
+            if len(read) > MOST_BYTES:
+                raise _explain_size(url)
+    body = bytes(read)
     if body and encoding not in ("", "identity"):
         body = _unpack(body, encoding, url)
     kind = response.headers.get("Content-Type", "")
     return Answer(response.status_code, response.reason or "", kind, body, url)
-
-
-def _read_body(raw: urllib3.BaseHTTPResponse, url: str) -> bytes:
-    body = bytearray()
-    while piece := raw.read(_PIECE_BYTES, decode_content=False):
-        body += piece
-        if len(body) > MOST_BYTES:
-            raise _explain_size(url)
-    return bytes(body)
 
 
 def _unpack(body: bytes, encoding: str, url: str) -> bytes:
@@ -107,18 +112,6 @@ def _unpack(body: bytes, encoding: str, url: str) -> bytes:
             "Delayboard and RabbitMQ."
         )
     return unpacked.data
-
-
-def _parse(body: bytes, url: str) -> Any:
-    if sum(body.count(sign) for sign in _VALUES) > MOST_BYTES // BYTES_FOR_A_VALUE:
-        raise _explain_size(url)
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise _explain_unread(body, str(error), url) from error
-    if _is_deeper(value, DEEPEST):
-        raise _explain_nesting(url)
-    return value
 
 
 def _explain_unread(body: bytes, problem: str, url: str) -> Unreachable:

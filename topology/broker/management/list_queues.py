@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from topology.broker.errors import Refused
@@ -25,18 +24,11 @@ LARGE = 1_000
 LISTING_SECONDS = 25.0
 
 
-def patience_for(
-    overview: Mapping[str, Any], management: Management
-) -> AbstractContextManager[None]:
-    """Each call at a large broker may take LISTING_SECONDS: it has just shown that it answers."""
-    return management.patience(LISTING_SECONDS) if _is_large(overview) else nullcontext()
-
-
 def queues_of(
     overview: Mapping[str, Any], management: Management
 ) -> tuple[list[Raw], tuple[str, ...]]:
     """Every queue as the API returns it, and sentences on what it hides. Raises BrokerError."""
-    if not _is_large(overview) or management.count_queues() <= LARGE:
+    if not is_large(overview) or management.count_queues() <= LARGE:
         return management.queues(), ()
     rows = management.queue_totals()
     consumers = Counter(
@@ -53,7 +45,7 @@ def queues_of(
     return rows, (without_rates, *_add_policies(rows, management))
 
 
-def _is_large(overview: Mapping[str, Any]) -> bool:
+def is_large(overview: Mapping[str, Any]) -> bool:
     """By what the account sees of all vhosts; not where the broker keeps no statistics."""
     totals = overview.get("object_totals")
     if not isinstance(totals, Mapping):

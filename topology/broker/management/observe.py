@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from topology.broker.errors import NotFound, Refused
 from topology.broker.management.client import Management
-from topology.broker.management.list_queues import patience_for, queues_of
+from topology.broker.management.list_queues import LISTING_SECONDS, is_large, queues_of
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -37,7 +37,7 @@ def observe(management: Management) -> Snapshot:
     """Take a snapshot of a whole vhost. Raises BrokerError."""
     started = time.monotonic()
     overview = management.overview()
-    with patience_for(overview, management):
+    with management.patience(LISTING_SECONDS) if is_large(overview) else nullcontext():
         queues, hidden = queues_of(overview, management)
         read = read_with_policies(
             management,
