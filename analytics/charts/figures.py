@@ -19,6 +19,15 @@ REASONS = {"rejected": 5, "delivery_limit": 2, "expired": 4, "maxlen": 3, "unkno
 OTHER_REASON = 1
 # Of fewer days Plotly would label hours too.
 FEW_DAYS = 4
+# A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
+SHORTEST_MS = 0.5
+SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
+TICKS = {
+    "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
+    "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
+}
+# Below this number Plotly would repeat ticks.
+FEW = 6
 
 
 def days_axis(number: int) -> dict[str, Any]:
@@ -43,15 +52,6 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
     # Plotly's own template is white paper with its own fonts; the page has both.
     plain["layout"].pop("template", None)
     return plain
-
-
-# A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
-SHORTEST_MS = 0.5
-SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
-TICKS = {
-    "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
-    "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
-}
 
 
 class Percentiles(NamedTuple):
@@ -146,10 +146,6 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
     ]
     axes = {"xaxis": days_axis(len(days)), "yaxis": {"rangemode": "tozero"}}
     return figure(traces, barmode="stack", showlegend=True, **axes)
-
-
-# Below this number Plotly would repeat ticks.
-FEW = 6
 
 
 class Span(NamedTuple):

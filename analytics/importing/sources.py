@@ -11,11 +11,6 @@ from typing import BinaryIO, Literal, TypeAlias, cast, get_args
 
 import orjson
 
-
-class Refused(Exception):
-    """Nothing was imported; the message says why in one sentence."""
-
-
 Format: TypeAlias = Literal["jsonl", "csv", "parquet", "tracing"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 WORDS: dict[Format, str] = {
@@ -29,6 +24,10 @@ GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
 TRACE_TEXT_BEGINS = b"=" * 80
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".log")
 HEAD_BYTES = 1024 * 1024
+
+
+class Refused(Exception):
+    """Nothing was imported; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ from analytics.importing.sources import Refused, Source
 from analytics.importing.trace_lines import TraceScope, event_of_line
 
 FOLDERS = {"jsonl": "raw", "csv": "staged", "tracing": "traces", "parquet": "parquet"}
+NEEDED = ("event_id", "kind", "recorded_at")
+PROBLEM_MARK = b"!"
+LONGEST_CELL = 64 * 1024 * 1024
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,6 @@ def _lines(source: Source, file: BinaryIO, scope: TraceScope | None) -> Iterator
             except (EventError, OverflowError) as error:
                 why = str(error).encode("utf-8", "backslashreplace")
                 yield PROBLEM_MARK + why.replace(b"\n", b" ")
-
-
-NEEDED = ("event_id", "kind", "recorded_at")
-PROBLEM_MARK = b"!"
-LONGEST_CELL = 64 * 1024 * 1024
-_INTEGER = re.compile(r"-?[0-9]{1,19}")
-_BOOLEANS = {"true": True, "false": False}
 
 
 class NoTable(ValueError):

@@ -24,6 +24,8 @@ CHARTS = ("delays", "survival", "dead_letters")
 TABLES = ("probes", "recovery", "groups", "causes", "handled")
 OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups"})
 OF_BROKERS = frozenset({"dead_letters", "handled"})
+Sections = dict[str, Section]
+ON_TIME_WITHIN_MS = 1000.0
 
 
 def contents(
@@ -95,9 +97,6 @@ def _is_shown(key: str, found: Report) -> bool:
     return key != "slo" or found.slo is not None
 
 
-Sections = dict[str, Section]
-
-
 def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     """A figure for every chart that has something to show."""
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
@@ -124,9 +123,6 @@ def _percentiles(rows: Any) -> list[charts.Percentiles]:
         charts.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
         for label, _, p50, _, p95, p99, *_ in rows
     ]
-
-
-ON_TIME_WITHIN_MS = 1000.0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ MOST_DAYS = 92
 EARLIEST_DAY = date(2007, 1, 1)
 # Copies recorded at midnight's end are synced within a second; a batch may take a little more.
 AFTER_MIDNIGHT = timedelta(minutes=10)
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,6 @@ def find_usual(period: Period, newest: date) -> str:
 def complete_at(day: date) -> datetime:
     """From when on a UTC day is over and its log complete."""
     return datetime.combine(day, time(), UTC) + ONE_DAY + AFTER_MIDNIGHT
-
-
-HOUR = timedelta(hours=1)
 
 
 def zone_name() -> str:

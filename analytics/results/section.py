@@ -28,6 +28,8 @@ Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
 DAY, TOTAL = "Day", "Total"
 MOST_OPEN_ROWS = 20
+# What a search takes for itself within quotes.
+_QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,6 @@ def percent(share: float) -> str:
 
 def ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-# What a search takes for itself within quotes.
-_QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
 
 
 def search_of(first: date, last: date, **values: str) -> str:

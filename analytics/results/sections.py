@@ -21,15 +21,17 @@ from analytics.results.section import (
 )
 from analytics.results.slo import attainment
 
+PERCENTILES = tuple(Column(name, "ms") for name in ("p50", "p90", "p95", "p99"))
+LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
+MOST_ORIGINS = 20
+HANDLED = ("arrived", "parked", "replayed", "discarded")
+HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
+
 
 def sections(report: Report) -> dict[str, Section]:
     """Every table by its key, in the order of the page."""
     made = [make(report) for make in MAKERS]
     return {section.key: section for section in made}
-
-
-PERCENTILES = tuple(Column(name, "ms") for name in ("p50", "p90", "p95", "p99"))
-LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
 
 
 def describe_lateness(counts: buckets.Counts) -> list[float | None]:
@@ -80,11 +82,6 @@ def make_lateness_of_probes(report: Report) -> Section:
         *(Column("Not measured", "count"), Column("Not arrived", "count")),
     )
     return Section("probes", "Lateness of probes", columns, rows, "No probe was sent.")
-
-
-MOST_ORIGINS = 20
-HANDLED = ("arrived", "parked", "replayed", "discarded")
-HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
 
 
 def make_by_reason(report: Report) -> Section:

@@ -21,6 +21,19 @@ from topology.operations.finding_rows import count_open
 from topology.patterns.table import KINDS
 from topology.redaction import Redaction
 
+SCHEDULED = "analytics:scheduled"
+DEAD_LETTERS = "dead_letters"
+REPLAYS = "replays"
+TOPOLOGIES = "topology:topologies"
+FINDINGS = "topology:findings_overview"
+_OF_SYSTEM = ("topology:brokers", "topology:audit", "retention", "alerts", "demo")
+# Of each kind; a longer text finds the others.
+MOST = 8
+LONGEST_TEXT = 200
+_ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
+_ON_QUEUES = ("Peek", "Park")
+_ON_GROUPS = ("Replay", "Discard")
+
 
 @dataclass(frozen=True)
 class Page:
@@ -45,12 +58,6 @@ class Badge:
     number: int = 0
 
 
-SCHEDULED = "analytics:scheduled"
-DEAD_LETTERS = "dead_letters"
-REPLAYS = "replays"
-TOPOLOGIES = "topology:topologies"
-FINDINGS = "topology:findings_overview"
-_OF_SYSTEM = ("topology:brokers", "topology:audit", "retention", "alerts", "demo")
 SYSTEM = Page("System", "system", "y", _OF_SYSTEM, has_brokers=False)
 PAGES = (
     Page("Now", "now", "n"),
@@ -123,11 +130,6 @@ def _group(rows: QuerySet[Any], name: str, broker: str, number: Aggregate) -> Qu
     named = rows.order_by().annotate(page=Value(name, CharField()))
     grouped: QuerySet[Any, Any] = named.values_list("page", broker).annotate(number=number)
     return grouped
-
-
-# Of each kind; a longer text finds the others.
-MOST = 8
-LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -235,11 +237,6 @@ def _actions_on_objects(
             for verb in _ON_GROUPS:
                 label = f"{verb} group {place.link.label}"
                 yield Place(replace(place.link, label=label, fragment="actions"), place.note)
-
-
-_ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
-_ON_QUEUES = ("Peek", "Park")
-_ON_GROUPS = ("Replay", "Discard")
 
 
 def _is_verb(word: str, *verbs: str) -> bool:

@@ -47,6 +47,7 @@ _CHARSETS = re.compile(
 )
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,6 @@ def _decode(data: bytes, charset: str) -> str | None:
     except (UnicodeError, LookupError):
         return None
     return None if _CONTROLS.search(text) else text
-
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def fold(tree: Tree) -> tuple[Line, ...]:

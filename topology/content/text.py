@@ -9,6 +9,22 @@ from __future__ import annotations
 import re
 import unicodedata
 
+# Between the thousands of a number.
+NARROW_SPACE = "\u202f"
+BIDI_CONTROLS = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+_PLURALS = {"is": "are", "was": "were"}
+# Around a name of any script inside an English sentence, so that it stays where it was put: by the
+# Unicode Bidirectional Algorithm (UAX 9) one written from right to left draws the digits and the
+# punctuation beside it to its other side; between FSI and PDI it cannot.
+FIRST_STRONG, POP = "\u2068", "\u2069"
+# The blocks of Hebrew, Arabic, Syriac and all others that are written from right to left.
+_RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
+_QUOTED = re.compile(f"(?<=“)[^“”]*[{_RIGHT}][^“”]*(?=”)")
+_BARE = rf"[^\s“”]*[{_RIGHT}](?:[^\s“”]*[^\s“”.,:;!?)])?"
+_EITHER = re.compile(f"{_QUOTED.pattern}|{_BARE}")
+
 
 def make_encodable(value: object) -> str:
     """The value as text; what UTF-8 or a database cannot hold becomes a visible escape.
@@ -46,13 +62,6 @@ def format_bytes(number: int | None) -> str:
     return f"{digits}\u00a0{unit}"
 
 
-# Between the thousands of a number.
-NARROW_SPACE = "\u202f"
-BIDI_CONTROLS = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)
-
-
 def visible(text: str) -> str:
     """Text with control characters as pictures and direction overrides as a replacement sign."""
     if text.replace(NARROW_SPACE, "").isprintable():
@@ -84,26 +93,12 @@ def count_text(number: int | None) -> str:
     return "–" if number is None else f"{number:,}".replace(",", NARROW_SPACE)
 
 
-_PLURALS = {"is": "are", "was": "were"}
-
-
 def count_of(number: int, noun: str, verb: str = "") -> str:
     """Such as "1 message" and "1 200 messages", or with "is" "1 message is", "2 messages are"."""
     if number == 1:
         return f"1 {noun} {verb}".rstrip()
     verbs = _PLURALS.get(verb, verb.removesuffix("s"))
     return f"{count_text(number)} {noun}s {verbs}".rstrip()
-
-
-# Around a name of any script inside an English sentence, so that it stays where it was put: by the
-# Unicode Bidirectional Algorithm (UAX 9) one written from right to left draws the digits and the
-# punctuation beside it to its other side; between FSI and PDI it cannot.
-FIRST_STRONG, POP = "\u2068", "\u2069"
-# The blocks of Hebrew, Arabic, Syriac and all others that are written from right to left.
-_RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
-_QUOTED = re.compile(f"(?<=“)[^“”]*[{_RIGHT}][^“”]*(?=”)")
-_BARE = rf"[^\s“”]*[{_RIGHT}](?:[^\s“”]*[^\s“”.,:;!?)])?"
-_EITHER = re.compile(f"{_QUOTED.pattern}|{_BARE}")
 
 
 def isolate_names(sentence: str) -> str:

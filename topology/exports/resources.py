@@ -23,6 +23,19 @@ from topology.definitions import (
     Queue,
 )
 
+LONGEST_LABEL = 80
+_HEAD = """terraform {
+  required_providers {
+    rabbitmq = {
+      source = "cyrilgdn/rabbitmq"
+    }
+  }
+}
+"""
+# A part of a DNS name (RFC 1123).
+LONGEST_NAME = 63
+Raw: TypeAlias = dict[str, Any]
+
 
 class NotExportable(ValueError):
     """The tool cannot represent an object; the message says which and why in one sentence."""
@@ -36,17 +49,6 @@ def _name_resource(identity: Identity, separator: str, longest: int) -> str:
     readable = re.sub(r"[^a-z0-9]+", separator, "-".join(identity[:5]).lower()).strip(separator)
     digest = hashlib.sha256("\0".join(identity).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{readable[: longest - 9].strip(separator)}{separator}{digest}"
-
-
-LONGEST_LABEL = 80
-_HEAD = """terraform {
-  required_providers {
-    rabbitmq = {
-      source = "cyrilgdn/rabbitmq"
-    }
-  }
-}
-"""
 
 
 def as_terraform(objects: Definitions, vhost: str) -> str:
@@ -150,10 +152,6 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
 
 
-# A part of a DNS name (RFC 1123).
-LONGEST_NAME = 63
-
-
 def as_kubernetes(objects: Definitions, vhost: str) -> str:
     """YAML, for a RabbitmqCluster of the name “rabbitmq”. Raises NotExportable."""
     documents = []
@@ -194,9 +192,6 @@ def _lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
             yield from _lines(value, indent + "  ")
         else:
             yield f"{indent}{key}: {json.dumps(value)}"
-
-
-Raw: TypeAlias = dict[str, Any]
 
 
 def raw_object(obj: Exchange | Queue) -> Raw:

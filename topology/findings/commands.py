@@ -26,6 +26,9 @@ _BLANKS: Mapping[str, str] = {
 }
 LONGEST_NAME_BYTES = 255
 _DELETE = 'rabbitmqctl delete_queue -p "$VHOST"'
+# RabbitMQ 4.3 is the first that does not serve the rabbitmqadmin in Python
+# (https://github.com/rabbitmq/rabbitmq-server/pull/15219).
+SECOND_SYNTAX = (4, 3)
 
 
 def describe_blanks(commands: Iterable[str]) -> str:
@@ -79,11 +82,6 @@ def warn_about(commands: Iterable[str]) -> str:
 def set_vhost(name: str) -> str:
     """The export of one virtual host does not name it."""
     return f"VHOST={quote(name) if name else VIRTUAL_HOST}"
-
-
-# RabbitMQ 4.3 is the first that does not serve the rabbitmqadmin in Python
-# (https://github.com/rabbitmq/rabbitmq-server/pull/15219).
-SECOND_SYNTAX = (4, 3)
 
 
 @dataclass(frozen=True)

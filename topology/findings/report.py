@@ -17,6 +17,8 @@ from topology.findings.table import RULES
 # Objects of a finding that text and annotations name.
 MOST_NAMED = 5
 MOST_LOCATIONS = 100
+_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 
 
 def name_of(obj: Identity) -> str:
@@ -139,10 +141,6 @@ def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterato
             title = _escape(f"{one.rule.id} {one.title}", _PROPERTY)
             text = _escape(f"{_summary(one, vhost)} {one.remedy}", _DATA)
             yield f"::{level} file={_escape(file, _PROPERTY)},title={title}::{text}"
-
-
-_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 
 
 def _escape(text: str, signs: Mapping[str, str]) -> str:

@@ -15,6 +15,9 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 # rabbitmq.com/docs/quorum-queues, "Delayed Retry"; anything else, and none, is no delay.
 KINDS = ("all", "failed", "returned")
+NOTHING = Definitions()
+# Columns between a queue's type and the words in its badge.
+BADGE_ROOM = 11
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,6 @@ def retry_of(queue: Queue) -> Retry | None:
     limit = arguments.number("x-delivery-limit")
     times = (timedelta(milliseconds=ms) for ms in (shortest, max(shortest, longest or 0)))
     return Retry(*times, limit if limit is not None and limit >= 0 else None)
-
-
-NOTHING = Definitions()
-# Columns between a queue's type and the words in its badge.
-BADGE_ROOM = 11
 
 
 @dataclass(frozen=True)

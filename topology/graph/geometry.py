@@ -23,6 +23,10 @@ PADDING = 12.0
 MINIMUM_WIDTH = 132.0
 WIDTH_WITH_NUMBERS = 154.0
 BREAKS = frozenset(".-_:/ ")
+COLUMNS = 5
+GAP, MARGIN = 16.0, 8.0
+# A text on the upper edge of a box rises less than that above it.
+BADGE_ROOM = 14.0
 
 
 @dataclass(frozen=True)
@@ -139,12 +143,6 @@ def _take(text: str, limit: int) -> str:
             break
         taken.append(sign)
     return "".join(taken)
-
-
-COLUMNS = 5
-GAP, MARGIN = 16.0, 8.0
-# A text on the upper edge of a box rises less than that above it.
-BADGE_ROOM = 14.0
 
 
 def arrange_rows(nodes: Sequence[Node], top: float = 0.0, note: str = "") -> Layout:

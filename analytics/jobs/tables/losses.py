@@ -13,6 +13,8 @@ from analytics.jobs.tables.retries import micros
 TOPOLOGY = ("broker", "topology", "queue")
 # Ids of unexplained messages that are listed for each topology.
 MOST_IDS = 20
+KINDS = ("parked", "replayed", "discarded")
+LETTER = ("broker", "queue", "reason", "origin", "exception_type")
 
 
 def is_end() -> Column:
@@ -72,10 +74,6 @@ def repeats(copies: DataFrame, end: datetime) -> DataFrame:
     of_day = copies.where(f.col("recorded_us") < micros(end))
     lines = f.sum(f.col("copies") - f.col("is_kept").cast("long"))
     return of_day.agg(lines.alias("lines")).withColumn("reason", f.lit("repeat"))
-
-
-KINDS = ("parked", "replayed", "discarded")
-LETTER = ("broker", "queue", "reason", "origin", "exception_type")
 
 
 def is_dead_letter() -> Column:

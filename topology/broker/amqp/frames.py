@@ -33,6 +33,10 @@ _ACK = struct.Struct(">4sQ?")
 _MANDATORY = b"\x01"
 _BASIC = 60
 _SHORT = 255
+READ_BYTES = 64 * 1024
+_DELIVER = b"\x00\x3c\x00\x3c"
+_TAG = struct.Struct(">Q?")
+_SIZE = struct.Struct(">Q")
 
 
 class Unpublishable(Exception):
@@ -119,12 +123,6 @@ def wait(connection: pika.BlockingConnection, seconds: float, is_ready: Callable
         if is_ready() or time.monotonic() >= until:
             break
     bare._adapter_remove_timeout(timer)
-
-
-READ_BYTES = 64 * 1024
-_DELIVER = b"\x00\x3c\x00\x3c"
-_TAG = struct.Struct(">Q?")
-_SIZE = struct.Struct(">Q")
 
 
 class Arrival:

@@ -23,6 +23,9 @@ _HOW: Mapping[Reason, str] = {
     "maxlen": "from a full queue",
     "delivery_limit": "over the delivery limit",
 }
+STRATEGY = "x-dead-letter-strategy"
+BYTES = "x-max-length-bytes"
+LENGTHS = ("x-max-length", BYTES)
 
 
 def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
@@ -133,11 +136,6 @@ MISSING_EXCHANGE = rule("F01", _find_missing_exchanges)
 NO_ROUTE = rule("F02", _find_unrouted)
 OLD_STREAM = rule("F12", _find_old_streams)
 HELD = rule("F15", _find_stuck)
-
-
-STRATEGY = "x-dead-letter-strategy"
-BYTES = "x-max-length-bytes"
-LENGTHS = ("x-max-length", BYTES)
 
 
 def _find_fallbacks(context: Context) -> Iterator[Hit]:

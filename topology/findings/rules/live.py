@@ -19,6 +19,8 @@ from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 IN_FLIGHT = 32
 # Copies that wait in the tap, besides those that the recorder has already.
 BACKLOG = 1_000
+# RabbitMQ reports the work of a queue some seconds late.
+REPORTED_MS = 60_000
 
 
 def _find_stuck(context: Context) -> Iterator[Hit]:
@@ -190,10 +192,6 @@ SLOW = rule("L05", _find_slow)
 GROWING = rule("L09", _find_growing)
 BEHIND = rule("L10", _find_behind)
 UNREAD = rule("L11", _find_unread)
-
-
-# RabbitMQ reports the work of a queue some seconds late.
-REPORTED_MS = 60_000
 
 
 def _find_not_draining(context: Context) -> Iterator[Hit]:
