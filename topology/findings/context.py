@@ -247,22 +247,23 @@ class Context:
         name = f"delayboard-{queue.name}-dead-letters"
         return (set_policy(name, queue.name, **definition),)
 
-    def give_exchange(self, queue: Queue) -> tuple[str, ...]:
+    def give_exchange(self, queue: Queue, key: str = TARGET_QUEUE) -> tuple[str, ...]:
         """The same, for dead letters to a queue that a person has to name."""
-        return self.give_policy(
-            queue, dead_letter_exchange="", dead_letter_routing_key=TARGET_QUEUE
-        )
+        return self.give_policy(queue, dead_letter_exchange="", dead_letter_routing_key=key)
 
     def give_dead_letter_queue(self, queue: Queue) -> tuple[str, ...]:
         """The same to a queue of its own, which is declared first."""
         name = name_dead_letter_queue(queue.name)
-        policy = self.give_policy(queue, dead_letter_exchange="", dead_letter_routing_key=name)
+        policy = self.give_exchange(queue, name)
         return (*self.declare_missing(name), *policy) if policy else ()
 
-    def choose_queue(self, exchange: str) -> str:
-        """The queue to bind to a missing exchange: named like it, if no queue has this name."""
+    def declare_bound(self, exchange: str, kind: str, *, key: str) -> tuple[str, ...]:
+        """The commands that declare a missing exchange and bind a queue: named like it, if no
+        queue has this name."""
         is_taken = self.snapshot.definitions.queue(exchange) is not None
-        return name_dead_letter_queue(exchange) if is_taken else exchange
+        queue = name_dead_letter_queue(exchange) if is_taken else exchange
+        declared = (self.admin.declare_exchange(exchange, kind), *self.declare_missing(queue))
+        return (*declared, self.admin.bind(exchange, queue, key=key))
 
     def declare_missing(self, name: str) -> tuple[str, ...]:
         """The command that declares a queue; none for a blank, and for one that exists."""

@@ -118,17 +118,17 @@ class Management:
         return self._all("bindings")
 
     def bindings_from(self, exchange: str) -> list[dict[str, Any]]:
-        where = path("exchanges", self._address.vhost, exchange, "bindings", "source")
-        return read_objects(self._call("GET", where))
+        return self._bindings("exchanges", exchange, "source")
 
     def bindings_to_exchange(self, exchange: str) -> list[dict[str, Any]]:
-        where = path("exchanges", self._address.vhost, exchange, "bindings", "destination")
-        return read_objects(self._call("GET", where))
+        return self._bindings("exchanges", exchange, "destination")
 
     def bindings_to_queue(self, queue: str) -> list[dict[str, Any]]:
-        return read_objects(
-            self._call("GET", path("queues", self._address.vhost, queue, "bindings"))
-        )
+        return self._bindings("queues", queue)
+
+    def _bindings(self, kind: str, name: str, *side: str) -> list[dict[str, Any]]:
+        where = path(kind, self._address.vhost, name, "bindings", *side)
+        return read_objects(self._call("GET", where))
 
     def is_tracing(self) -> bool:
         """Whether the firehose is on, according to the node that answers (3.10.8 to 4.3.6).

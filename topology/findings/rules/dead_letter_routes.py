@@ -34,12 +34,7 @@ def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
             # For every key, until a person binds other queues.
-            queue = context.choose_queue(name)
-            repair = (
-                context.admin.declare_exchange(name, "topic"),
-                *context.declare_missing(queue),
-                context.admin.bind(name, queue, key="#"),
-            )
+            repair = context.declare_bound(name, "topic", key="#")
             yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
 
 

@@ -8,6 +8,7 @@ from topology.definitions import DELAYED_TYPE, Exchange, Queue, is_tap, show_val
 from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.findings.severity import Severity
 from topology.routing.matching.match import Unknown
 
@@ -61,19 +62,13 @@ def _find_missing_alternates(context: Context) -> Iterator[Hit]:
         if name and name not in context.index.exchanges:
             sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
             evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
-            queue = context.choose_queue(name)
-            repair = (
-                context.admin.declare_exchange(name, "fanout"),
-                *context.declare_missing(queue),
-                context.admin.bind(name, queue, key=""),
-            )
-            yield Hit(name, evidence, repair)
+            yield Hit(name, evidence, context.declare_bound(name, "fanout", key=""))
 
 
 def _find_ignored_overflow(context: Context) -> Iterator[Hit]:
     for one in context.queues:
         is_ignored = one.arguments.text("x-overflow") == "reject-publish-dlx"
-        is_bounded = any(name in one.arguments for name in ("x-max-length", "x-max-length-bytes"))
+        is_bounded = any(name in one.arguments for name in LENGTHS)
         if one.type == "quorum" and is_ignored and is_bounded:
             sentence = f"“{one.name}” drops its oldest message when it is full."
             repair = context.give_policy(one, overflow="reject-publish")

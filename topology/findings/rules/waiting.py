@@ -11,12 +11,12 @@ from topology.findings.commands import TIME_TO_LIVE
 from topology.findings.context import Context, state_unless
 from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.findings.severity import Severity
 from topology.routing import sentences
 from topology.routing.outcome import RouteOutcome
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
-LIMITS = ("x-max-length", "x-max-length-bytes")
 MILLISECOND = timedelta(milliseconds=1)
 # A dead letter that is kept for this time was meant to be deleted then.
 RETENTION_MS = 86_400_000
@@ -79,7 +79,7 @@ def _dropping_limit(one: Queue) -> str:
     """The argument that makes it drop its oldest message; "" for none."""
     if one.type == "stream" or one.arguments.text("x-overflow") == "reject-publish":
         return ""
-    return next((name for name in LIMITS if one.arguments.number(name) is not None), "")
+    return next((name for name in LENGTHS if one.arguments.number(name) is not None), "")
 
 
 def _find_deleted_early(context: Context) -> Iterator[Hit]:
@@ -121,7 +121,7 @@ def _find_bounded(context: Context) -> Iterator[Hit]:
             is_newest = one.type == "classic" and overflow == "reject-publish-dlx"
             which = "each new" if is_newest else "its oldest"
             sentence = f"When “{one.name}” is full, {which} message dies before its time."
-            repair = context.redeclare(one, dict.fromkeys(LIMITS))
+            repair = context.redeclare(one, dict.fromkeys(LENGTHS))
             yield Hit("", context.evidence(one, limit, sentence), repair, unless)
 
 
