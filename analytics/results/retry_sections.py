@@ -95,13 +95,9 @@ def make_groups(report: Report) -> Section:
         name: (sum(trails[name].values()) if name in trails else 0, known[*name, "messages"])
         for name in names
     }
-    shown = [
-        name
-        for dimension in DIMENSIONS
-        for name in sorted(
-            (one for one in names if one[0] == dimension), key=lambda one: (sizes[one], one)
-        )[: -MOST_OF_GROUP - 1 : -1]
-    ]
+    largest = sorted(names, key=lambda one: (sizes[one], one), reverse=True)
+    by_dimension = ([one for one in largest if one[0] == dimension] for dimension in DIMENSIONS)
+    shown = [one for some in by_dimension for one in some[:MOST_OF_GROUP]]
     rows: list[Row] = [_group_row(name, trails.get(name, {}), known) for name in shown]
     columns = (
         *(Column("Value"), Column("Property"), Column("Messages", "count")),

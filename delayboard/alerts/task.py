@@ -161,14 +161,11 @@ def notify(message: AlertMessage) -> None:
         return
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
     url = make_url(receiver.channel, address, incident)
-    if said := _post(url, title, body, _type_of(message)):
-        raise NotSent(hide_address(said, receiver.channel, address))
-
-
-def _type_of(message: AlertMessage) -> apprise.NotifyType:
+    kind = apprise.NotifyType.INFO if message.is_test else apprise.NotifyType.FAILURE
     if message.title == ALL_CLEAR:
-        return apprise.NotifyType.SUCCESS
-    return apprise.NotifyType.INFO if message.is_test else apprise.NotifyType.FAILURE
+        kind = apprise.NotifyType.SUCCESS
+    if said := _post(url, title, body, kind):
+        raise NotSent(hide_address(said, receiver.channel, address))
 
 
 def _mail(address: str, title: str, body: str) -> None:

@@ -94,7 +94,7 @@ class Rung:
 
     @property
     def messages(self) -> str:
-        return count_text(self._numbers.messages)
+        return count_text(self.known.messages)
 
     @property
     def kept(self) -> str:
@@ -102,7 +102,7 @@ class Rung:
 
     @property
     def rate(self) -> str:
-        return rate_text(self._numbers.publish_rate)
+        return rate_text(self.known.publish_rate)
 
     @property
     def wait(self) -> str:
@@ -119,10 +119,10 @@ class Rung:
     @property
     def is_idle(self) -> bool:
         is_empty = self.mark == "empty" and not self.is_off and not self.lacks
-        return is_empty and not self._numbers.publish_rate
+        return is_empty and not self.known.publish_rate
 
     @property
-    def _numbers(self) -> QueueNumbers:
+    def known(self) -> QueueNumbers:
         return self.numbers or QueueNumbers()
 
 

@@ -68,19 +68,18 @@ class PlacedRung:
 
     @property
     def filled(self) -> str:
-        messages = self.rung.numbers.messages if self.rung.numbers else None
-        return n(BAR_WIDTH * bar_share(messages, None))
+        return n(BAR_WIDTH * bar_share(self.rung.known.messages, None))
 
     @property
     def pace(self) -> str:
-        return pace(self.rung.numbers.publish_rate if self.rung.numbers else None)
+        return pace(self.rung.known.publish_rate)
 
     @property
     def sentence(self) -> str:
         """All that is known about a level, for its tooltip and for screen readers."""
         rung = self.rung
         words = [f"Level {rung.level}, queue {rung.name}: waits {rung.wait} ({rung.exact})"]
-        if rung.numbers is not None and rung.numbers.messages is not None:
+        if rung.known.messages is not None:
             words.append(f"{rung.messages} messages at drawing time")
             words.append(f"each due within {rung.due}")
         sentence = f" Now: {rung.words}." if rung.words else ""
