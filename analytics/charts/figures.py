@@ -144,8 +144,8 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> d
         )
         for reason in reasons
     ]
-    axes = {"xaxis": days_axis(len(days)), "yaxis": {"rangemode": "tozero"}}
-    return figure(traces, barmode="stack", showlegend=True, **axes)
+    across, up = days_axis(len(days)), {"rangemode": "tozero"}
+    return figure(traces, barmode="stack", showlegend=True, xaxis=across, yaxis=up)
 
 
 class Span(NamedTuple):

@@ -62,7 +62,7 @@ def explain_miss(report: Report) -> Miss | None:
     found = attainment(report.total.late, slo.percent, slo.within_ms)
     if found.result != "missed":
         return None
-    parts = [*_find_parts(report, slo)]
+    parts = list(_find_parts(report, slo))
     return Miss(_describe(found, slo, parts), parts)
 
 
@@ -72,14 +72,14 @@ def list_misses(report: Report, miss: Miss | None) -> list[Sentence]:
         return [Sentence("Missed target.", miss.sentence, "slo", report.topology_name)]
     if report.selection.topology:
         return []
-    missed = [row for row in report.topologies if row.attained and row.attained.result == "missed"]
-    missed.sort(key=lambda row: -((row.attained and row.attained.burn_rate) or 0))
+    both = [(row, row.attained) for row in report.topologies if row.attained]
+    missed = [(row, attained) for row, attained in both if attained.result == "missed"]
+    missed.sort(key=lambda pair: -(pair[1].burn_rate or 0))
     found = []
-    for row in missed[:MOST_MISSED]:
-        if row.attained and row.attained.share is not None:
-            name, share = report.names[row.topology], percent(row.attained.share)
-            text = f"{name}: {share}, target {row.target}."
-            found.append(Sentence("Missed target.", text, "slo", name))
+    for row, attained in missed[:MOST_MISSED]:
+        name = report.names[row.topology]
+        text = f"{name}: {percent(attained.share or 0)}, target {row.target}."
+        found.append(Sentence("Missed target.", text, "slo", name))
     return found
 
 

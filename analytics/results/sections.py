@@ -106,8 +106,8 @@ def make_by_reason(report: Report) -> Section:
 def make_by_origin(report: Report) -> Section:
     counts = report.total.counts[DEAD_LETTER_GROUPS]
     sizes: Counter[tuple[str, ...]] = Counter()
-    for (_, *origin), number in counts.items():
-        sizes[tuple(map(str, origin))] += number
+    for (_, *place), size in counts.items():
+        sizes[tuple(map(str, place))] += size
     origins = [origin for origin, _ in sizes.most_common(MOST_ORIGINS)]
     rows: list[Row] = [
         [origin or "unknown", reason or "unknown", exception]

@@ -68,8 +68,9 @@ def check_address(channel: str, text: str) -> tuple[AlertChannel, str, str]:
     url = _webhook_url(address) if is_webhook else address
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     # Its names before "://"; Apprise has one or several for each of plain and TLS.
-    both = (service.protocol, service.secure_protocol) if service else ()
-    names = [name for some in both for name in ([some] if isinstance(some, str) else some or ())]
+    names: list[str] = []
+    for some in (service.protocol, service.secure_protocol) if service else ():
+        names += [some] if isinstance(some, str) else some or ()
     if service is None or not SERVICES[kind] & set(names):
         raise refusal
     # Apprise would read a file of this machine, or another address.

@@ -168,6 +168,5 @@ def _change(number: int, time: timedelta) -> str:
     """Such as "+12 in 1 h", or "" for none."""
     if not number:
         return ""
-    sign = "+" if number > 0 else "−"
     words = "1 h" if time >= SPAN else f"{time // timedelta(minutes=1)} min"
-    return f"{sign}{count_text(abs(number))} in {words}"
+    return f"{'+' if number > 0 else '−'}{count_text(abs(number))} in {words}"

@@ -41,8 +41,9 @@ def read_json(data: bytes) -> Tree | None:
     if text.lstrip(" \t\r\n")[:1] not in ("{", "["):
         return None
     try:
-        numbers = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), _Number)
-        return _tree(json.loads(text, object_pairs_hook=_Pairs, **numbers))
+        read: dict[str, Any] = {"parse_float": _Number, "parse_int": _Number}
+        read |= {"parse_constant": _Number, "object_pairs_hook": _Pairs}
+        return _tree(json.loads(text, **read))
     except (ValueError, RecursionError):
         return None
 

@@ -205,7 +205,12 @@ class _Reach:
             )
             named = {one.queue for walked in walks for one in walked.delivered}
         self.ends = sorted(named) or [MADE_UP]
-        self.objects = self._own | self._find_upstream() | self._find_destinations()
+        # What a route binds before the first message, and where the binding leads.
+        bindings = {one for route, _ in self._routes for one in route.declares.bindings}
+        ends = [
+            (Queue if one.destination_is_queue else Exchange)(one.destination) for one in bindings
+        ]
+        self.objects = self._own | self._find_upstream() | Definitions.of([*bindings, *ends])
 
     def _find_upstream(self) -> Definitions:
         """The ends, and what leads to them at once: others' dead letters came by a wait."""
@@ -224,13 +229,6 @@ class _Reach:
             }
         exchanges = (self._whole.exchange(one.source) for one in bindings)
         return ends | Definitions.of([*bindings, *(one for one in exchanges if one)])
-
-    def _find_destinations(self) -> Definitions:
-        """What a route binds before the first message, and where the binding leads."""
-        bindings = {one for route, _ in self._routes for one in route.declares.bindings}
-        queues = [Queue(one.destination) for one in bindings if one.destination_is_queue]
-        exchanges = [Exchange(one.destination) for one in bindings if not one.destination_is_queue]
-        return Definitions.of([*bindings, *queues, *exchanges])
 
     @property
     def entries(self) -> Iterator[str]:

@@ -56,8 +56,9 @@ def retry_of(queue: Queue) -> Retry | None:
         return None
     longest = arguments.number("x-delayed-retry-max")
     limit = arguments.number("x-delivery-limit")
-    times = (timedelta(milliseconds=ms) for ms in (shortest, max(shortest, longest or 0)))
-    return Retry(*times, limit if limit is not None and limit >= 0 else None)
+    bounds = (shortest, max(shortest, longest or 0))
+    first, last = (timedelta(milliseconds=ms) for ms in bounds)
+    return Retry(first, last, limit if limit is not None and limit >= 0 else None)
 
 
 @dataclass(frozen=True)

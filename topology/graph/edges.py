@@ -84,21 +84,18 @@ def _death(queue: Queue) -> list[Edge]:
     if exchange is None:
         return []
     key = queue.dead_letter_routing_key
-    when = _when(queue)
+    if queue.message_ttl is not None:
+        when = f"after {format_delay(queue.message_ttl)}"
+    elif may_delay(queue):
+        when = "expired"
+    else:
+        bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
+        when = "rejected or full" if bounded else "rejected"
     has_ttl = queue.message_ttl_ms is not None
     what = f"dead-letters {when}" if has_ttl else f"dead-letters when {when}"
     ends = f"queue/{queue.name}", f"exchange/{exchange}"
     label = when if key is None else f"{when}, as {key or EMPTY_KEY}"
     return [Edge(*ends, "dead-letter", what, () if key is None else (key,), label)]
-
-
-def _when(queue: Queue) -> str:
-    if queue.message_ttl is not None:
-        return f"after {format_delay(queue.message_ttl)}"
-    if may_delay(queue):
-        return "expired"
-    bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
-    return "rejected or full" if bounded else "rejected"
 
 
 def _alternates(definitions: Definitions) -> list[Edge]:

@@ -68,13 +68,12 @@ def shorten(graph: Graph) -> Graph:
             continue
         number = over.pop(first, 0) + over.pop(second, 0) + 1
         through = f"over {count_of(number, 'exchange')}"
+        # The label of the arrow is short; the table lists the bindings.
+        what, keys = f"{first.what.partition(', over ')[0]}, {through}", first.keys
+        label = first.label
         if first.kind == "binding":
-            what, more = f"leads {through} to", ((), through)
-        else:
-            # The label of the arrow is short; the table lists the bindings.
-            what = f"{first.what.partition(', over ')[0]}, {through}"
-            more = (first.keys, first.label)
-        joined = Edge(first.source, second.target, first.kind, what, *more)
+            what, keys, label = f"leads {through} to", (), through
+        joined = Edge(first.source, second.target, first.kind, what, keys, label)
         edges = (edges - {first, second}) | {joined}
         over[joined] = number
     ends = {end for edge in edges for end in (edge.source, edge.target)}

@@ -49,7 +49,8 @@ class RawProperties(pika.spec.BasicProperties):
         return [self.raw]
 
 
-pika.spec.props[pika.spec.BasicProperties.INDEX] = RawProperties
+_classes: dict[int, Any] = pika.spec.props
+_classes[pika.spec.BasicProperties.INDEX] = RawProperties
 
 
 def parameters(address: Address, *, heartbeat: int, name: str) -> pika.ConnectionParameters:

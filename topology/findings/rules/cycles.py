@@ -66,13 +66,11 @@ def _find_immediate_retries(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
         back = next(_list_returns(death, is_delayed=False), None)
         if death.reason == "rejected" and back is not None:
-            sentence = (
-                f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
-            )
+            rejected = f"A message that a consumer of “{death.queue.name}” rejects"
+            sentence = f"{rejected} comes back at once."
             queue = name_dead_letter_queue(death.queue.name)
             away = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
-            repair = context.redeclare(death.queue, away)
-            if repair:
+            if repair := context.redeclare(death.queue, away):
                 repair = (*context.declare_missing(queue), *repair)
             evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
             yield Hit("", evidence, repair, state_unless(back[1].unless))
@@ -169,9 +167,8 @@ def _find_poison(context: Context) -> Iterator[Hit]:
         is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
         if limit is not None and is_work:
             sentence = f"“{one.name}” drops a message after {limit} failed deliveries."
-            yield Hit(
-                "", limit_evidence(context, one, sentence), context.give_dead_letter_queue(one)
-            )
+            evidence = limit_evidence(context, one, sentence)
+            yield Hit("", evidence, context.give_dead_letter_queue(one))
 
 
 DROPPED = rule("F04", _find_dropped)
