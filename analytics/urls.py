@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import delivery, reports, runs, scheduled, topology_tabs
+from analytics.views import reports, runs, scheduled, topology_tabs
 
 app_name = "analytics"
 urlpatterns = [
@@ -22,14 +22,6 @@ urlpatterns = [
     path("reports/runs/", runs.runs, name="runs"),
     path("reports/runs/<slug:day>/", runs.nightly_run, name="nightly_run"),
     path("reports/slo/", reports.slo, name="slo"),
-    path("reports/delivery/", delivery.report_delivery, name="report_delivery"),
-    path("reports/delivery/subscriber/", delivery.report_subscriber, name="report_subscriber"),
-    path(
-        "reports/delivery/subscriber/<int:pk>/send/",
-        delivery.report_send_latest,
-        name="report_send_latest",
-    ),
-    path("reports/delivery/<int:pk>/send/", delivery.report_send, name="report_send"),
     path("reports/nightly/<slug:day>.<slug:suffix>", reports.stored_report, name="stored_report"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),
 ]

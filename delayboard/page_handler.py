@@ -2,6 +2,10 @@
 
 Django makes a thread for each request, so CONN_MAX_AGE has no effect there, and changes threads
 twice for each middleware. Here a request runs in one thread, through middleware that is not async.
+
+Five pages of the demo, each fetched eight times at once, took 19 to 84 % longer with Django's own
+handler on SQLite (33 % at the median), and up to 83 % (18 %) on PostgreSQL, with 17 and 26 % more
+processor time. One after the other they took about the same. 20 and 12 turns on two busy cores.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from analytics.models.consumption import ConsumptionPeak
-from analytics.models.delivery import Channel, Delivery, Subscriber
 from analytics.models.fact import Fact
 from analytics.models.nightly_report import NightlyReport
 from analytics.models.probe import Probe

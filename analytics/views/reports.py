@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics import nightly
-from analytics.models import Delivery, NightlyReport, Run, Slo
+from analytics.models import NightlyReport, Run, Slo
 from analytics.models.run import RunState
 from analytics.models.slo import Within
 from analytics.results import messages as messages_of
@@ -66,7 +66,6 @@ def reports(request: HttpRequest) -> HttpResponse:
         "is_future": period.first > datetime.now(UTC).date(),
         "run": of_range[0] if period.length == 1 and of_range else None,
         "stored": _stored(request, period),
-        "failed": _failed(request),
         "may_see_runs": access.role_for(request.user, None) is not None,
         "may_deliver": access.may(request.user, None, Role.ADMIN),
         "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
@@ -220,13 +219,6 @@ def _stored(request: HttpRequest, period: Period) -> NightlyReport | None:
     if access.role_for(request.user, None) is None:
         return None
     return NightlyReport.objects.defer("html", "pdf").filter(day=period.last).first()
-
-
-def _failed(request: HttpRequest) -> int:
-    """How many deliveries failed and were not repeated yet, for who may see the reports."""
-    if access.role_for(request.user, None) is None:
-        return 0
-    return Delivery.failed().count()
 
 
 def _day_url(request: HttpRequest) -> str:

@@ -1,1 +1,1 @@
-"""Alerts: the problems of Now, sent by e-mail and to other services."""
+"""Alerts and nightly reports, sent by e-mail and to other services."""

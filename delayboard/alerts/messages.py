@@ -47,8 +47,10 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     Within the caller's transaction.
     """
     since = now - timedelta(minutes=receiver.group_minutes)
-    is_grouping = receiver.messages.filter(is_test=False, created_at__gt=since).exists()
-    if receiver.is_quiet(now) or is_grouping:
+    is_grouping = receiver.messages.filter(
+        is_test=False, report=None, created_at__gt=since
+    ).exists()
+    if not receiver.sends_alerts or receiver.is_quiet(now) or is_grouping:
         return None
     begun = list(_new_problems(receiver, now))
     over_at = now - MINIMUM_DURATION

@@ -12,14 +12,15 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import apprise
+from apprise.attachment.memory import AttachMemory
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 from django.db.models import Q
 
-from analytics.results.nightly_report.delivery import NO_MAIL
 from delayboard.alerts.address import ASSET, hide_address, make_url
 from delayboard.alerts.messages import ALL_CLEAR, note_problems, write_message
+from delayboard.alerts.reports import list_files, write_json, write_reports
 from delayboard.models.alert import AlertChannel, AlertMessage, AlertReceiver, AlertState
 from delayboard.models.background_task import Beat
 from delayboard.now.board import overview
@@ -37,6 +38,7 @@ CLAIM = timedelta(minutes=2)
 REPEATED = "Delayboard may have sent this message before: an attempt ended without an answer."
 # Broker text must not make links or mentions in a chat.
 HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")", "`": "'"})
+NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
 NO_ANSWER = "The service did not answer within {} s."
 LEVELS = ("WARNING", "ERROR", "CRITICAL")
 CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
@@ -61,6 +63,7 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
             every = CHECK_EVERY if AlertReceiver.objects.exists() else IDLE_CHECK_EVERY
             if now - checked_at >= every:
                 write_alerts(lease, now)
+                write_reports(now)
                 checked_at = now
             send_due(now, lambda lease=lease: _is_alive(lease, beat))  # type: ignore[misc]
         beat({})
@@ -101,7 +104,7 @@ def send_due(now: datetime, alive: Callable[[], bool]) -> None:
     give_up_killed(now)
     due = Q(next_at=None) | Q(next_at__lte=now)
     waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING)
-    for message in waiting.select_related("receiver").order_by("created_at", "pk"):
+    for message in waiting.select_related("receiver", "report").order_by("created_at", "pk"):
         if not alive():
             return
         if message.receiver.is_quiet(now) and not message.is_test:
@@ -141,7 +144,7 @@ def send(message: AlertMessage, now: datetime) -> bool:
             error=str(error)[:1000],
             may_be_repeat=message.may_be_repeat or isinstance(error, NotAnswered),
         )
-        logger.error("The alert for %s was not sent: %s", message.receiver.name, error)
+        logger.error("The message for %s was not sent: %s", message.receiver.name, error)
         return False
     row.update(state=AlertState.SENT, ended_at=now, next_at=None, error="")
     return True
@@ -157,24 +160,33 @@ def notify(message: AlertMessage) -> None:
     if receiver.channel in CHATS:
         title, body = title.translate(HARMLESS), body.translate(HARMLESS)
     if receiver.channel == AlertChannel.EMAIL:
-        _mail(address, title, body)
+        _mail(address, title, body, list_files(message.report) if message.report else [])
         return
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
     url = make_url(receiver.channel, address, incident)
-    kind = apprise.NotifyType.INFO if message.is_test else apprise.NotifyType.FAILURE
-    if message.title == ALL_CLEAR:
-        kind = apprise.NotifyType.SUCCESS
-    if said := _post(url, title, body, kind):
+    file = None
+    if message.report and receiver.channel == AlertChannel.WEBHOOK:
+        file = AttachMemory(  # type: ignore[no-untyped-call]
+            write_json(message.report), "report.json", "application/json"
+        )
+    if said := _post(url, title, body, _type_of(message), file):
         raise NotSent(hide_address(said, receiver.channel, address))
 
 
-def _mail(address: str, title: str, body: str) -> None:
+def _type_of(message: AlertMessage) -> apprise.NotifyType:
+    if message.title == ALL_CLEAR:
+        return apprise.NotifyType.SUCCESS
+    is_alert = not (message.is_test or message.report_id)
+    return apprise.NotifyType.FAILURE if is_alert else apprise.NotifyType.INFO
+
+
+def _mail(address: str, title: str, body: str, files: list[tuple[str, bytes, str]]) -> None:
     """Raises NotSent. Only a server that took the message answers."""
     if not settings.EMAIL_HOST:
         raise NotSent(NO_MAIL)
     connection = get_connection(timeout=TIMEOUT_SECONDS)
     try:
-        EmailMessage(title, body, to=[address], connection=connection).send()
+        EmailMessage(title, body, to=[address], connection=connection, attachments=files).send()
     except smtplib.SMTPResponseException as error:
         raise NotSent(f"The mail server answered with {error.smtp_code}.") from error
     except smtplib.SMTPServerDisconnected as error:
@@ -183,7 +195,9 @@ def _mail(address: str, title: str, body: str) -> None:
         raise NotSent(f"The mail server did not accept the message: {error}.") from error
 
 
-def _post(url: str, title: str, body: str, kind: apprise.NotifyType) -> str:
+def _post(
+    url: str, title: str, body: str, kind: apprise.NotifyType, file: AttachMemory | None
+) -> str:
     """Send it by Apprise; "" or why the service did not accept it. Raises NotSent."""
     service = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if service is None:
@@ -196,6 +210,7 @@ def _post(url: str, title: str, body: str, kind: apprise.NotifyType) -> str:
         notify_type=kind,
         body_format=apprise.NotifyFormat.TEXT,
         timeout=TIMEOUT_SECONDS,
+        attach=file,
     )
     if result.status == apprise.AppriseResultStatus.TIMEOUT:
         raise NotAnswered(NO_ANSWER.format(TIMEOUT_SECONDS))

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from analytics.models import NightlyReport
 from topology.models.secrets import open_secret
 
 
@@ -20,7 +21,8 @@ class AlertChannel(models.TextChoices):
 
 
 class AlertReceiver(models.Model):
-    """An address that gets alerts. New kinds of problems are sent until they are excluded."""
+    """An address that gets alerts, nightly reports or both. New kinds of problems are sent until
+    they are excluded."""
 
     channel = models.CharField(max_length=10, choices=AlertChannel.choices)
     name = models.CharField(max_length=254, help_text="What pages show; never the address.")
@@ -30,6 +32,8 @@ class AlertReceiver(models.Model):
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)
     sends_all_clear = models.BooleanField(default=True)
+    sends_alerts = models.BooleanField(default=True)
+    sends_reports = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -83,7 +87,8 @@ class AlertState(models.TextChoices):
 
 
 class AlertMessage(models.Model):
-    """One message for one receiver, written in the transaction that marks what it reports.
+    """One message for one receiver: a nightly report, or alerts, written in the transaction that
+    marks what it reports.
 
     `may_be_repeat`: an attempt ended without an answer, or by a kill of the worker.
     """
@@ -92,6 +97,7 @@ class AlertMessage(models.Model):
     title = models.CharField(max_length=200)
     body = models.TextField()
     is_test = models.BooleanField(default=False)
+    report = models.ForeignKey(NightlyReport, models.CASCADE, null=True)
     state = models.CharField(
         max_length=10, choices=AlertState.choices, default=AlertState.WAITING, db_index=True
     )
@@ -104,6 +110,9 @@ class AlertMessage(models.Model):
 
     class Meta:
         ordering = ("-created_at", "-pk")
+        constraints = (
+            models.UniqueConstraint(fields=("receiver", "report"), name="one_message_of_each"),
+        )
 
     def __str__(self) -> str:
         return f"{self.title} to {self.receiver}"

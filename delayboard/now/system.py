@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from analytics.disk import DiskSpace
-from analytics.models import Delivery, Run
+from analytics.models import Run
 from analytics.models.run import RunState
 from delayboard.models import AlertMessage, BackgroundTask
 from delayboard.models.background_task import LATE
@@ -202,12 +202,8 @@ def find_failed_runs(today: date) -> Iterator[Problem]:
 
 
 def find_unsent() -> Iterator[Problem]:
-    """Whether nightly reports or alerts were not sent; of all brokers, as they are."""
-    reports, alerts = Link("View reports", "analytics:reports"), Link("View alerts", "alerts")
-    for number, noun, link, key in (
-        (Delivery.failed().count(), "nightly report", reports, "reports"),
-        (AlertMessage.failed().count(), "alert", alerts, "alerts"),
-    ):
-        if number:
-            sentence = f"{count_of(number, noun, 'was')} not sent."
-            yield Problem("warning", ProblemKind.DELIVERY, sentence, link, key)
+    """Whether alerts or nightly reports were not sent; of all brokers, as they are."""
+    if number := AlertMessage.failed().count():
+        sentence = f"{count_of(number, 'alert', 'was')} not sent."
+        link = Link("View alerts", "alerts")
+        yield Problem("warning", ProblemKind.DELIVERY, sentence, link, "alerts")

@@ -17,7 +17,7 @@ from analytics.recorder.firehose.record import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
-from analytics.results.nightly_report.delivery import deliver_due
+from analytics.results.nightly_report.store import store_due
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue
 from delayboard.changes.request import READ
@@ -127,7 +127,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("samples", "Queue depths and counters", partial(repeat, sample_all, EVERY_SECONDS)),
         ("schedule", "Nightly scheduler", partial(repeat, request_due_runs, CHECK_SECONDS)),
         ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
-        ("report-delivery", "Report delivery", partial(repeat, deliver_due, CHECK_SECONDS)),
+        ("nightly-reports", "Nightly reports", partial(repeat, store_due, CHECK_SECONDS)),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
 

@@ -12,8 +12,6 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.models import (
-    Channel,
-    Delivery,
     Firehose,
     Gap,
     Minute,
@@ -23,7 +21,6 @@ from analytics.models import (
     Run,
     ScheduledBody,
     ScheduledMessage,
-    Subscriber,
 )
 from analytics.results.load import replace_day
 from delayboard.models import (
@@ -384,20 +381,13 @@ def run(day: date, state: str, error: str = "") -> None:
     )
 
 
-def deliveries(day: date) -> None:
-    """A stored report that one subscriber got, another did not, and a third will get."""
-    now = timezone.now()
-    stored = NightlyReport.objects.create(
-        day=day, made_at=now, html="A report.", pdf_error="No PDF: Chromium is not installed."
+def stored_report(day: date) -> None:
+    NightlyReport.objects.create(
+        day=day,
+        made_at=timezone.now(),
+        html="A report.",
+        pdf_error="No PDF: Chromium is not installed.",
     )
-    states: tuple[dict[str, Any], ...] = (
-        {"sent_at": now, "attempts": 1},
-        {"error": "[Errno 111] Connection refused", "attempts": 3, "next_at": now},
-        {"next_at": now},
-    )
-    for number, state in enumerate(states):
-        one = Subscriber.objects.create(channel=Channel.EMAIL, name=f"team-{number}@example.org")
-        Delivery.objects.create(report=stored, subscriber=one, **state)
 
 
 def report(day: date, broker: Broker, names: Sequence[str]) -> None:

@@ -117,7 +117,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
     always = {"facts", "bindings", "findings", "index", "replay", "schedule", "nightly", "cleaning"}
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
-    always |= {"replay-prepare", "replay-outcomes", "samples", "report-delivery", "replacements"}
+    always |= {"replay-prepare", "replay-outcomes", "samples", "nightly-reports", "replacements"}
     always |= {"queue-changes", "migrations", "alerts", "publish-jobs", "publish-jobs-2"}
     assert set(tasks.list_tasks("me")) == always
     topology.state = State.APPLIED

@@ -9,7 +9,7 @@ from typing import Any
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from analytics.models import Channel, Delivery, NightlyReport, Run, ScheduledMessage, Subscriber
+from analytics.models import NightlyReport, Run, ScheduledMessage
 from delayboard.models import (
     AlertMessage,
     AlertReceiver,
@@ -38,7 +38,6 @@ WITHOUT_BROKER = {
     "analytics:report_table",
     "analytics:report_messages",
     "analytics:stored_report",
-    "analytics:report_delivery",
     "alerts",
     "analytics:runs",
     "analytics:nightly_run",
@@ -73,14 +72,11 @@ def addresses(pair: Topology) -> dict[str, str]:
         day=date(2026, 11, 20), defaults={"made_at": timezone.now(), "html": "A report."}
     )
     Run.objects.get_or_create(day=report.day)
-    mailed, _ = Subscriber.objects.get_or_create(name="a@example.org", channel=Channel.EMAIL)
-    delivery, _ = Delivery.objects.get_or_create(report=report, subscriber=mailed)
     parked_message = parked(pair.broker, a_message())[0]
     rows = {
         "parked_message": parked_message.pk,
         "parked_message_body": parked_message.pk,
         "message_group": parked_message.group_id,
-        "analytics:report_send": delivery.pk,
         "alert_send": alert_message().pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(

@@ -41,12 +41,13 @@ def alerts(request: HttpRequest) -> HttpResponse:
     """The receivers, the number of open problems, and the log; `edit` fills the form."""
     edited = AlertReceiver.objects.filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
     excluded = edited.excluded_kinds if edited else []
+    sends_alerts = edited is None or edited.sends_alerts
     context = {
         "edited": edited,
         "receivers": [(one, _host_of(one), _kinds_of(one)) for one in AlertReceiver.objects.all()],
         "channels": [(one.value, one.label, EXAMPLES[one]) for one in AlertChannel],
         "kinds": [
-            (one.value, one.label, CONDITIONS.get(one, ""), one not in excluded)
+            (one.value, one.label, CONDITIONS.get(one, ""), sends_alerts and one not in excluded)
             for one in ProblemKind
         ],
         "log_version": make_log_version(),
@@ -138,8 +139,11 @@ def _read_receiver(
     quiet = [_clock(posted.get(name, "")) for name in ("quiet_from", "quiet_until")]
     if (quiet[0] is None) != (quiet[1] is None):
         raise AddressRefused("Enter both ends of the quiet hours, or none.")
-    if not set(kinds) & set(ProblemKind.values):
-        raise AddressRefused("Select at least one kind of problem.")
+    sends_alerts, sends_reports = bool(set(kinds) & set(ProblemKind.values)), "report" in kinds
+    if not sends_alerts and not sends_reports:
+        raise AddressRefused("Select at least one kind of problem, or the nightly report.")
+    if sends_reports and channel == AlertChannel.PAGERDUTY:
+        raise AddressRefused("PagerDuty takes no nightly reports. Clear “Nightly report”.")
     return {
         "channel": channel,
         "name": name[:254],
@@ -148,6 +152,8 @@ def _read_receiver(
         "group_minutes": int(minutes),
         "quiet_from": quiet[0],
         "quiet_until": quiet[1],
+        "sends_alerts": sends_alerts,
+        "sends_reports": sends_reports,
         "sends_all_clear": posted.get("all_clear") == "1",
     }
 
@@ -171,4 +177,7 @@ def _host_of(receiver: AlertReceiver) -> str:
 
 def _kinds_of(receiver: AlertReceiver) -> str:
     labels = [kind.label for kind in ProblemKind if kind not in receiver.excluded_kinds]
-    return "All problems" if len(labels) == len(ProblemKind) else ", ".join(labels)
+    if not receiver.sends_alerts:
+        return "Nightly report"
+    words = "All problems" if len(labels) == len(ProblemKind) else ", ".join(labels)
+    return f"{words}, nightly report" if receiver.sends_reports else words
