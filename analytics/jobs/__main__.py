@@ -31,7 +31,11 @@ STEPS = (
 
 
 def main() -> int:
-    arguments = _arguments()
+    parser = command.day_parser("analytics.jobs", __doc__)
+    parser.add_argument("--results", required=True, help="the URL that gets Parquet")
+    parser.add_argument("--compact", default="", help="the URL that gets the lines as Parquet")
+    parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
+    arguments = parser.parse_args()
     return command.run(lambda: run(arguments))
 
 
@@ -83,14 +87,6 @@ def _compact(spark: SparkSession, arguments: argparse.Namespace, *, is_concurren
     if is_concurrent:
         seconds = round(monotonic() - began, 2)
         command.print_progress(concurrent=COMPACTING, seconds=seconds)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command.day_parser("analytics.jobs", __doc__)
-    parser.add_argument("--results", required=True, help="the URL that gets Parquet")
-    parser.add_argument("--compact", default="", help="the URL that gets the lines as Parquet")
-    parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ deletes the Parquet of days that have expired. Output as of `python -m analytics
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
@@ -32,7 +31,10 @@ LINE_BYTES_A_TASK = 64 * 10**6
 
 
 def main() -> int:
-    given = _arguments()
+    parser = command.day_parser("analytics.jobs.compaction", __doc__)
+    parser.add_argument("--url", required=True, help="the URL that gets Parquet")
+    parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
+    given = parser.parse_args()
     return command.run(lambda: run(given.log, given.day, given.url, given.work, now=given.now))
 
 
@@ -96,13 +98,6 @@ def file_count(line_bytes: int, shrinkage: float, cores: int) -> int:
         return rounds * cores
     fewer = (rounds - 1) * cores
     return fewer if fewer and parquet_bytes / fewer <= LARGEST_FILE else files
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command.day_parser("analytics.jobs.compaction", __doc__)
-    parser.add_argument("--url", required=True, help="the URL that gets Parquet")
-    parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

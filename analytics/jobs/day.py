@@ -83,7 +83,8 @@ def _tables(
         observed = schema.observed(events)
         copies = []
         if summary["without_id"]:
-            copies.append(pool.submit(messages.copies_without_id, observed, summary["sources"]))
+            unnamed, sources = observed.where("not has_id"), summary["sources"]
+            copies.append(pool.submit(lambda: keep(schema.each_once_without_id(unnamed, sources))))
         names = compute(lambda: events.select("destination", "publisher", "version").distinct())
         found = {}
         if summary["dead_letters"]:
@@ -96,7 +97,9 @@ def _tables(
             ended = f.broadcast(ended)
         single, mixed = messages.single(observed, day)
         if mixed is not None:
-            copies.append(pool.submit(messages.copies_of_mixed, observed, mixed))
+            # Those with an id that one aggregation does not count.
+            named = observed.where("has_id").join(mixed, list(schema.MESSAGE), "left_semi")
+            copies.append(pool.submit(lambda: keep(schema.each_once(named))))
         others = None
         if copies:
             others = pool.submit(

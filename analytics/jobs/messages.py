@@ -93,19 +93,6 @@ def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | N
     return SingleMessages(by_attempt, named, day), mixed if number else None
 
 
-def copies_without_id(observed: DataFrame, sources: int) -> DataFrame:
-    """The events of messages without an id, as of schema.each_once_without_id."""
-    return keep(schema.each_once_without_id(observed.where("not has_id"), sources))
-
-
-def copies_of_mixed(observed: DataFrame, mixed: DataFrame) -> DataFrame:
-    """The events of messages with an id that one aggregation does not count, as of
-    schema.each_once.
-    """
-    named = observed.where("has_id").join(mixed, list(schema.MESSAGE), "left_semi")
-    return keep(schema.each_once(named))
-
-
 def others(copies: DataFrame, day: Day) -> OtherMessages:
     """The other messages, of their copies."""
     each = copies.where("is_kept").drop("copies", "is_kept")
