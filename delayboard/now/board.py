@@ -13,8 +13,7 @@ from analytics.disk import read_disk_space
 from analytics.scheduled.summaries import counts
 from delayboard.models import BackgroundTask
 from delayboard.now import counters, problems
-from delayboard.now.counters import Counter
-from delayboard.now.growing import find_growing
+from delayboard.now.counters import Counter, find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
 from delayboard.now.system import (

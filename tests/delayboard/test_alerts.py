@@ -27,7 +27,7 @@ from delayboard.models import (
     QueueDepth,
     ReplayBatch,
 )
-from delayboard.now.growing import find_growing
+from delayboard.now.counters import find_growing
 from delayboard.now.problems import Problem, ProblemKind, find_paused
 from delayboard.now.system import find_outages
 from tests.builders import make_user

@@ -28,8 +28,8 @@ from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
 from topology.findings.evidence import Evidence
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
+from topology.findings.rules import LIVE_RULES, RULES
 from topology.findings.severity import Severity
-from topology.findings.table import LIVE_RULES, RULES
 from topology.message import Properties, Publish
 from topology.snapshot import QueueNumbers, Snapshot
 

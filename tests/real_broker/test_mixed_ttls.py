@@ -24,7 +24,7 @@ from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.findings.find import find
-from topology.findings.table import LIVE_RULES
+from topology.findings.rules import LIVE_RULES
 from topology.message import Publish
 from topology.models import Role
 from topology.operations.queue_reports import with_reports

@@ -16,7 +16,7 @@ from tests.builders import make_broker
 from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
-from topology.findings.table import LIVE_RULES
+from topology.findings.rules import LIVE_RULES
 from topology.models import Broker, Role
 from topology.snapshot import Snapshot
 

@@ -20,9 +20,9 @@ from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
 from topology.findings.find import find
+from topology.findings.rules import LIVE_RULES
 from topology.findings.rules.cycles import describe_parking
 from topology.findings.rules.settings import INCOMPLETE
-from topology.findings.table import LIVE_RULES
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
 from topology.snapshot import QueueNumbers

@@ -12,7 +12,7 @@ from topology.definitions import Identity
 from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
 from topology.findings.evidence import Evidence
 from topology.findings.finding import Finding
-from topology.findings.table import RULES
+from topology.findings.rules import RULES
 
 # Objects of a finding that text and annotations name.
 MOST_NAMED = 5

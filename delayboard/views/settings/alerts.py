@@ -23,7 +23,7 @@ from delayboard.models import (
     AlertState,
 )
 from delayboard.models.background_task import is_missing
-from delayboard.now import growing
+from delayboard.now.counters import CONDITION
 from delayboard.now.problems import ProblemKind
 from topology import access, audit
 from topology.database.paging import row_number
@@ -32,7 +32,7 @@ from topology.models.secrets import DecryptionError, seal_secret
 from topology.models.work import ALERTS
 
 LONGEST_GROUP_MINUTES = 1440
-CONDITIONS = {ProblemKind.DEAD_LETTERS: growing.CONDITION}
+CONDITIONS = {ProblemKind.DEAD_LETTERS: CONDITION}
 
 
 @require_safe

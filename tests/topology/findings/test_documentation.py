@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topology.findings.finding import Rule
-from topology.findings.table import LIVE_RULES, RULES
+from topology.findings.rules import LIVE_RULES, RULES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "findings.md"
 

@@ -14,7 +14,7 @@ from topology.findings import find as find_module
 from topology.findings.context import Context
 from topology.findings.find import Finder, find
 from topology.findings.finding import Finding, Rule
-from topology.findings.table import LIVE_RULES
+from topology.findings.rules import LIVE_RULES
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
