@@ -1,9 +1,8 @@
-"""A live page's WebSocket: check the user, then send the feed's values for the page."""
+"""A live page's WebSocket: check the user, then send what the feed has of its subject."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Any
 
@@ -14,17 +13,12 @@ from django.conf import settings
 from delayboard.live import subjects
 from delayboard.live.feed import feed
 from delayboard.live.guard import NOT_ALLOWED, OpenPage, guard
-from delayboard.live.page_state import Newest, Shown
 
 NOT_SIGNED_IN = 4401
-NOT_UNDERSTOOD = 4400
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Keeps only the newest state: a slow page skips older ones.
-
-    The page first lists its values, receives all of them, and then those that changed.
-    """
+    """Keeps only the newest: a slow page skips older ones. What a page sends is not read."""
 
     async def connect(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -39,8 +33,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(NOT_ALLOWED)
             return
         self._loop = asyncio.get_running_loop()
-        self._newest: Newest | None = None
-        self._shown: Shown | None = None
+        self._newest = ""
         self._news = asyncio.Event()
         self._tasks = [asyncio.create_task(self._hand_on()), asyncio.create_task(self._guard())]
         await sync_to_async(feed.watch)(self._subject, self._deliver)
@@ -51,35 +44,20 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for task in self._tasks:
             task.cancel()
 
-    async def receive(self, text_data: Any = None, bytes_data: Any = None, **kwargs: Any) -> None:
-        if self._subject is None:
-            return
-        request = None
-        with suppress(ValueError, RecursionError):
-            request = json.loads(text_data or bytes_data)
-        shown = self._shown or Shown()
-        if not shown.watch(request):
-            await self.close(NOT_UNDERSTOOD)
-            return
-        self._shown = shown
-        feed.note_keys(self._subject, self._deliver, shown.keys)
-        self._news.set()
-
-    def _deliver(self, newest: Newest) -> None:
+    def _deliver(self, text: str) -> None:
         """Called from the feed's thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._take, newest)
+            self._loop.call_soon_threadsafe(self._take, text)
 
-    def _take(self, newest: Newest) -> None:
-        self._newest = newest
+    def _take(self, text: str) -> None:
+        self._newest = text
         self._news.set()
 
     async def _hand_on(self) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
-            if self._newest is not None and self._shown is not None:
-                await self.send(self._shown.write_changes(self._newest))
+            await self.send(self._newest)
 
     async def _guard(self) -> None:
         session, user = self.scope["session"], self.scope["user"]

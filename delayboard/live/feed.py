@@ -1,4 +1,4 @@
-"""One thread per subject computes its state once for all pages that watch it.
+"""One thread per subject computes its version once for all pages that watch it.
 
 Each broker is a subject of its own, so that a silent one delays only its own pages. A poll uses
 less than a twentieth of its interval: a slow broker is polled less often, but its return is noticed
@@ -7,23 +7,25 @@ within seconds.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
-from itertools import count
 
 from django.db import close_old_connections, connection
 
-from delayboard.live.page_state import Newest, State
-from delayboard.live.subjects import Subject
+from delayboard.live.subjects import News, Subject
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-Deliver = Callable[[Newest], None]
+# What is sent to the pages, as JSON.
+Deliver = Callable[[str], None]
 SHARE_OF_INTERVAL = 0.05
 REPEAT_SECONDS = 5.0
 LONGEST_SECONDS = 5.0
+# So many pages of a subject are fetched a second at most.
+FETCHES = 100.0
 
 
 class Feed:
@@ -34,20 +36,13 @@ class Feed:
         self._watched: dict[str, _Watched] = {}
 
     def watch(self, subject: Subject, deliver: Deliver) -> None:
-        """Call `deliver` from another thread with every new state, from now on."""
+        """Call `deliver` from another thread with everything new, from now on."""
         with self._lock:
             watched = self._watched.get(subject.key)
             if watched is None:
                 watched = self._watched[subject.key] = _Watched(subject)
                 watched.start()
             watched.add(deliver)
-
-    def note_keys(self, subject: Subject, deliver: Deliver, keys: frozenset[str]) -> None:
-        """What a page shows, for a subject that is read for the rows of its pages."""
-        with self._lock:
-            watched = self._watched.get(subject.key)
-            if watched is not None:
-                watched.note_keys(deliver, keys)
 
     def leave(self, subject: Subject, deliver: Deliver) -> None:
         """The thread ends with the last one who watches."""
@@ -68,10 +63,9 @@ class Feed:
 class _Watched:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._watchers: dict[Deliver, frozenset[str]] = {}
+        self._watchers: set[Deliver] = set()
         self._lock = threading.Lock()
-        self._last: Newest | None = None
-        self._numbers = count(1)
+        self._last: News | None = None
         self.stop = threading.Event()
 
     def start(self) -> None:
@@ -80,20 +74,15 @@ class _Watched:
 
     def add(self, deliver: Deliver) -> None:
         with self._lock:
-            self._watchers[deliver] = frozenset()
+            self._watchers.add(deliver)
             if self._last is not None:
-                deliver(self._last)
+                deliver(self._write(self._last))
 
     def remove(self, deliver: Deliver) -> bool:
         """Whether nobody watches any more."""
         with self._lock:
-            self._watchers.pop(deliver, None)
+            self._watchers.discard(deliver)
             return not self._watchers
-
-    def note_keys(self, deliver: Deliver, keys: frozenset[str]) -> None:
-        with self._lock:
-            if deliver in self._watchers:
-                self._watchers[deliver] = keys
 
     def _run(self) -> None:
         sent_at = 0.0
@@ -101,41 +90,42 @@ class _Watched:
             while not self.stop.is_set():
                 began = time.monotonic()
                 close_old_connections()
-                state = self._read()
+                news = self._read()
                 took = time.monotonic() - began
-                if state is not None and (self._is_news(state) or began - sent_at > REPEAT_SECONDS):
+                if news is not None and (self._is_new(news) or began - sent_at > REPEAT_SECONDS):
                     sent_at = began
-                    self._send_state(state)
+                    self._send(news)
                 pause = min(LONGEST_SECONDS, took / SHARE_OF_INTERVAL - took)
                 self.stop.wait(max(self._subject.seconds - took, pause))
         finally:
             connection.close()
 
-    def _read(self) -> State | None:
+    def _read(self) -> News | None:
         try:
-            if self._subject.read_rows is None:
-                return self._subject.read()
-            with self._lock:
-                keys = frozenset[str]().union(*self._watchers.values())
-            return self._subject.read_rows(keys)
+            return self._subject.read()
         except Exception as error:
             if trouble := explain(error):
                 logger.warning("Live pages show old values: %s", trouble)
             else:
-                logger.exception("Delayboard could not compute the state of %s.", self._subject.key)
+                logger.exception("Delayboard could not read the version of %s.", self._subject.key)
             return None
 
-    def _is_news(self, state: State) -> bool:
-        if self._last is None:
-            return True
-        return {**state, "seq": 0} != {**self._last.state, "seq": 0}
+    def _is_new(self, news: News) -> bool:
+        last = self._last
+        return last is None or (news.version, news.rows) != (last.version, last.rows)
 
-    def _send_state(self, state: State) -> None:
+    def _send(self, news: News) -> None:
         with self._lock:
-            state["seq"] = next(self._numbers)
-            self._last = newest = Newest(state)
+            self._last = news
+            text = self._write(news)
             for deliver in self._watchers:
-                deliver(newest)
+                deliver(text)
+
+    def _write(self, news: News) -> str:
+        """`within` are the seconds over which the pages spread their fetches."""
+        at = news.at.isoformat() if news.at else ""
+        within = len(self._watchers) / FETCHES
+        return json.dumps({"version": news.version, "at": at, "rows": news.rows, "within": within})
 
 
 feed = Feed()

@@ -1,48 +1,54 @@
-"""What can be watched, who may watch it, and the state of it now."""
+"""What can be watched, who may watch it, and the version of it now."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from analytics.models import Run, ScheduledMessage
 from delayboard.alerts.messages import make_log_version
-from delayboard.live.changed_rows import make_message_version, parked_state, scheduled_state
-from delayboard.live.page_state import (
-    State,
-    batch_state,
-    broker_state,
-    job_state,
-    run_state,
-    state,
-    track_state,
-)
-from delayboard.models import BatchState, Publication, PublishJob, ReplayBatch
+from delayboard.dead_letters.replay.summary import make_page_version
+from delayboard.live.changed_rows import make_message_version, parked_rows, scheduled_rows
+from delayboard.models import Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
 from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
+from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import track
 from topology import access, snapshots
 from topology.database import paging
-from topology.models import Broker, Role
-from topology.operations.queue_reports import with_reports
+from topology.graph.live_values import make_version, snapshot_version
+from topology.models import Broker, QueueReport, Role
 from topology.snapshots import Latest
+from topology.views.cache import SnapshotCache
 
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0
 ROWS_SECONDS = 2.0
-PACE_OVER = timedelta(seconds=10)
+# Of a list; it shows fifty on a page.
+MOST_ROWS = 200
+_versions: SnapshotCache[str] = SnapshotCache()
+
+
+@dataclass(frozen=True)
+class News:
+    """A page that was made with another version must be fetched again.
+
+    `at` is the reference time of the page's age; `rows` are the states of listed messages by id.
+    """
+
+    version: str
+    at: datetime | None = None
+    rows: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`read` works the state out, every `seconds`; one thread does it for all who watch. In its
-    place `read_rows` does it for what their pages show.
+    """`read` works the version out, every `seconds`; one thread does it for all who watch.
 
     `broker` None is for whoever may see all of `brokers`, or any broker at all if these are
     none.
@@ -50,10 +56,12 @@ class Subject:
 
     key: str
     broker: Broker | None
-    read: Callable[[], State]
+    read: Callable[[], News]
     seconds: float
     brokers: tuple[Broker, ...] = ()
-    read_rows: Callable[[frozenset[str]], State] | None = None
+
+
+ReadRows: TypeAlias = Callable[[Collection[Broker], Collection[int]], Mapping[int, str]]
 
 
 def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
@@ -62,7 +70,7 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "brokers":
             return _broker(Broker.objects.filter(slug=name).first(), poll_seconds)
         case "publications":
-            return _of_row(kind, Publication, name, _track)
+            return _of_row(kind, Publication, name, _read_publication)
         case "jobs":
             return _of_row(kind, PublishJob, name, _read_job)
         case "replays":
@@ -74,13 +82,13 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "system":
             return _of_brokers(kind, name, _read_system)
         case "alerts":
-            return Subject("alerts", None, _read_alerts, ROWS_SECONDS)
+            return Subject("alerts", None, lambda: _news(make_log_version()), ROWS_SECONDS)
         case "message":
             return _message(name)
         case "scheduled":
-            return _rows_of_brokers(kind, name, scheduled_state)
+            return _rows(kind, name, scheduled_rows)
         case "parked":
-            return _rows_of_brokers(kind, name, parked_state)
+            return _rows(kind, name, parked_rows)
     return None
 
 
@@ -92,26 +100,40 @@ def may_watch(user: Any, subject: Subject) -> bool:
     return access.may(user, subject.broker, Role.VIEWER)
 
 
+def _news(version: str) -> News:
+    return News(version, datetime.now(UTC))
+
+
 def _broker(broker: Broker | None, poll_seconds: float) -> Subject | None:
     if broker is None:
         return None
     # Half the interval, so that a poll made for another page a moment ago serves here too, and
     # one of our own last turn does not.
     age = timedelta(seconds=poll_seconds / 2)
-    return Subject(
-        f"brokers/{broker.slug}",
-        broker,
-        lambda: broker_state(_with_reports(broker, snapshots.fresh(broker, age))),
-        poll_seconds,
-    )
+
+    def read() -> News:
+        known = snapshots.fresh(broker, age)
+        at = known.snapshot.taken_at if known.snapshot else None
+        return News(make_broker_version(broker, known), at)
+
+    return Subject(f"brokers/{broker.slug}", broker, read, poll_seconds)
 
 
-def _with_reports(broker: Broker, known: Latest) -> Latest:
-    return replace(known, snapshot=known.snapshot and with_reports(broker, known.snapshot))
+def make_broker_version(broker: Broker, known: Latest) -> str:
+    """Changes with what is known of a broker, and with what else is reported of its queues."""
+    shown = known.snapshot
+    numbers = _versions.get(broker.pk, shown, partial(snapshot_version, shown)) if shown else ""
+    reports = QueueReport.objects.filter(broker=broker, until_at__gt=datetime.now(UTC))
+    fields = reports.order_by("rule", "queue").values_list("rule", "queue", "number", "sentence")
+    return make_version(numbers, known.error, known.reading_since is None, *fields)
+
+
+def make_run_version(run: Run) -> str:
+    return make_version(str(run.state), run.steps_done, run.steps, run.error)
 
 
 def _of_row(
-    kind: str, model: type[Publication | PublishJob], name: str, read: Callable[[uuid.UUID], State]
+    kind: str, model: type[Publication | PublishJob], name: str, read: Callable[[uuid.UUID], News]
 ) -> Subject | None:
     try:
         found = model.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
@@ -122,54 +144,29 @@ def _of_row(
     return Subject(f"{kind}/{found.pk}", found.broker, partial(read, found.pk), STATE_SECONDS)
 
 
-def _track(key: uuid.UUID) -> State:
+def _read_publication(key: uuid.UUID) -> News:
     publication = Publication.objects.select_related("topology").get(pk=key)
     now = datetime.now(UTC)
-    return track_state(track(publication, now), now)
+    return News(track(publication, now).version, now)
 
 
-def _read_job(key: uuid.UUID) -> State:
+def _read_job(key: uuid.UUID) -> News:
     job = PublishJob.objects.select_related("work").defer("body", "properties").get(pk=key)
-    return job_state(job, datetime.now(UTC))
+    return _news(make_job_version(job))
 
 
 def _batch(name: str) -> Subject | None:
-    """A replay: `<id>`, or `<id>-<state>`, which is over as soon as it is in another state."""
-    number, _, shown = name.partition("-")
-    key = paging.row_number(number)
-    if key is None or (shown and shown not in BatchState.values):
+    """`<id>-<state>`: the page of another state has another address, and is loaded as a whole."""
+    key = paging.row_number(name.partition("-")[0])
+    rows = ReplayBatch.objects.select_related("broker", "work").defer("parked_messages")
+    found = rows.filter(pk=key).first() if key is not None else None
+    if key is None or found is None:
         return None
-    found = (
-        ReplayBatch.objects.select_related("broker").defer("parked_messages").filter(pk=key).first()
-    )
-    if found is None:
-        return None
-    read = partial(_read_batch, found.pk, shown, Pace())
-    return Subject(f"replays/{name}", found.broker, read, STATE_SECONDS)
 
+    def read() -> News:
+        return _news(make_page_version(rows.get(pk=key)))
 
-def _read_batch(key: int, shown: str, pace: Pace) -> State:
-    batch = ReplayBatch.objects.select_related("work").defer("parked_messages").get(pk=key)
-    at = datetime.now(UTC)
-    settled = pace.of(batch.settled, at)
-    found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)
-    return {**found, "done": found["done"] or bool(shown and shown != batch.state)}
-
-
-class Pace:
-    """How fast a count grows, over the last PACE_OVER."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[datetime, int]] = deque()
-
-    def of(self, count: int, at: datetime) -> float | None:
-        """Its growth a second; None before there is a second count."""
-        self._seen.append((at, count))
-        while len(self._seen) > 2 and at - self._seen[1][0] >= PACE_OVER:
-            self._seen.popleft()
-        first_at, first = self._seen[0]
-        seconds = (at - first_at).total_seconds()
-        return max(0, count - first) / seconds if seconds else None
+    return Subject(f"replays/{key}", found.broker, read, STATE_SECONDS)
 
 
 def _message(name: str) -> Subject | None:
@@ -180,9 +177,9 @@ def _message(name: str) -> Subject | None:
     if key is None or found is None:
         return None
 
-    def read() -> State:
+    def read() -> News:
         row, at = rows.filter(pk=key).first(), datetime.now(UTC)
-        return state(at=at, cells={}, version=make_message_version(row, at) if row else "")
+        return News(make_message_version(row, at) if row else "", at)
 
     return Subject(f"message/{key}", found.broker, read, ROWS_SECONDS)
 
@@ -192,48 +189,47 @@ def _run(name: str) -> Subject | None:
         day = date.fromisoformat(name)
     except ValueError:
         return None
-    return Subject(f"runs/{day}", None, partial(_read_run, day), STATE_SECONDS)
+
+    def read() -> News:
+        run = Run.objects.filter(day=day).first()
+        return _news(make_run_version(run) if run else "")
+
+    return Subject(f"runs/{day}", None, read, STATE_SECONDS)
 
 
-def _read_run(day: date) -> State:
-    return run_state(Run.objects.filter(day=day).first(), datetime.now(UTC))
-
-
-def _of_brokers(
-    kind: str, name: str, read: Callable[[tuple[Broker, ...]], State]
-) -> Subject | None:
+def _of_brokers(kind: str, name: str, read: Callable[[tuple[Broker, ...]], News]) -> Subject | None:
     """The numbers of the brokers with these primary keys, parted by commas."""
-    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", name):
-        return None
-    keys = {int(key) for key in name.split(",")}
-    brokers = tuple(Broker.objects.filter(pk__in=keys))
+    keys = _read_numbers(name)
+    brokers = tuple(Broker.objects.filter(pk__in=keys).order_by("pk"))
     if not brokers:
         return None
-    sentence = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
-    return Subject(f"{kind}/{sentence}", None, partial(read, brokers), NOW_SECONDS, brokers)
+    own = ",".join(str(broker.pk) for broker in brokers)
+    return Subject(f"{kind}/{own}", None, partial(read, brokers), NOW_SECONDS, brokers)
 
 
-def _rows_of_brokers(
-    kind: str, name: str, read: Callable[[tuple[Broker, ...], frozenset[str]], State]
-) -> Subject | None:
-    """The rows of lists of these brokers."""
-    found = _of_brokers(kind, name, lambda brokers: read(brokers, frozenset()))
-    return found and replace(found, read_rows=partial(read, found.brokers), seconds=ROWS_SECONDS)
+def _rows(kind: str, name: str, read: ReadRows) -> Subject | None:
+    """The messages of a list: the numbers of brokers, a semicolon, the numbers of messages."""
+    owners, _, listed = name.partition(";")
+    brokers = tuple(Broker.objects.filter(pk__in=_read_numbers(owners)))
+    ids = _read_numbers(listed)
+    if not brokers or not 0 < len(ids) <= MOST_ROWS:
+        return None
+    return Subject(
+        f"{kind}/{name}", None, lambda: News("", rows=read(brokers, ids)), ROWS_SECONDS, brokers
+    )
 
 
-def _read_now(brokers: tuple[Broker, ...]) -> State:
-    at = datetime.now(UTC)
-    found = share_overview(brokers, at)
-    return state(at=at, cells=found.cells, marks=found.marks, version=found.version)
+def _read_numbers(text: str) -> frozenset[int]:
+    """Of "1,2"; none when it is something else."""
+    is_list = re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", text, re.ASCII)
+    return frozenset(map(int, text.split(","))) if is_list else frozenset()
 
 
-def _read_alerts() -> State:
-    return state(at=datetime.now(UTC), cells={}, version=make_log_version())
+def _read_now(brokers: tuple[Broker, ...]) -> News:
+    found = share_overview(brokers, datetime.now(UTC))
+    return News(found.version, found.at)
 
 
-def _read_system(brokers: tuple[Broker, ...]) -> State:
+def _read_system(brokers: tuple[Broker, ...]) -> News:
     lines = [TaskLine(task) for task in background_tasks_of(brokers)]
-    cells = {key: text for line in lines for key, text in line.cells.items()}
-    marks = {line.key: line.mark for line in lines}
-    version = make_tasks_version(lines)
-    return state(at=datetime.now(UTC), cells=cells, marks=marks, version=version)
+    return _news(make_tasks_version(lines))

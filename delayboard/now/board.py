@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from django.conf import settings
 
@@ -33,7 +34,6 @@ from delayboard.now.topology_lines import (
     read_queues,
 )
 from topology import snapshots
-from topology.content.text import count_text, isolate_names
 from topology.findings.severity import make_counts
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
@@ -74,14 +74,14 @@ class Overview:
     last_action: tuple[int, str] | None
     other_parked: int
 
-    @property
+    @cached_property
     def version(self) -> str:
-        """Changes when more than a live text changes."""
-        said = tuple((one.severity, one.identity) for one in (*self.troubles, *self.warnings))
-        figures = tuple((one.key, one.is_bad) for one in self.counters)
-        rows = [one.topology for one in self.lines]
-        lines = tuple((row.slug, row.name) for row in rows)
-        return make_version(said, figures, lines, self.is_incomplete, self.last_action)
+        """Changes when the page shows something else."""
+        problems = (*self.troubles, *self.warnings)
+        said = tuple((one.severity, one.identity, one.sentence) for one in problems)
+        figures = tuple((one.key, one.text, one.note, one.is_bad) for one in self.counters)
+        lines = tuple(one.shown for one in self.lines)
+        return make_version(said, figures, lines, self.system, self.other_parked, self.last_action)
 
     @property
     def state(self) -> str:
@@ -113,20 +113,6 @@ class Overview:
     @property
     def system(self) -> str:
         return describe_tasks(self.background_tasks)
-
-    @property
-    def cells(self) -> dict[str, str]:
-        found = {"system": self.system, "parked/other": count_text(self.other_parked)}
-        for cells in [one.cells for one in self.counters] + [one.cells for one in self.lines]:
-            found |= cells
-        for trouble in (*self.troubles, *self.warnings):
-            if trouble.key:
-                found[f"trouble/{trouble.key}"] = isolate_names(trouble.sentence)
-        return found
-
-    @property
-    def marks(self) -> dict[str, str]:
-        return {line.key: line.mark for line in self.lines}
 
 
 def share_overview(brokers: Sequence[Broker], now: datetime) -> Overview:

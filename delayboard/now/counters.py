@@ -58,11 +58,6 @@ class Counter:
     def text(self) -> str:
         return self.measure or count_text(self.number)
 
-    @property
-    def cells(self) -> dict[str, str]:
-        key = f"count/{self.key}"
-        return {key: self.text, f"{key}/note": self.note}
-
 
 def waits_counters(scope: Scope, missing: Iterable[MissingBinding]) -> list[Counter]:
     """What waits in delays, is due within an hour, is overdue, and is stuck.

@@ -68,10 +68,6 @@ class TaskLine:
     def details(self) -> str:
         return describe_details(self.task.details)
 
-    @property
-    def cells(self) -> dict[str, str]:
-        return {f"{self.key}/status": self.status, f"{self.key}/details": self.details}
-
 
 def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]:
     """The tasks of these brokers, and those of none."""
@@ -94,8 +90,8 @@ def has_no_worker(tasks: Sequence[BackgroundTask]) -> bool:
 
 
 def make_tasks_version(lines: Sequence[TaskLine]) -> str:
-    """Changes when the page System shows other tasks or errors."""
-    return make_version(*((one.key, one.task.last_error) for one in lines))
+    """Changes when the page System shows something else."""
+    return make_version(*((one.key, one.status, one.details, one.task.last_error) for one in lines))
 
 
 def describe_details(details: Mapping[str, Any]) -> str:

@@ -130,15 +130,10 @@ class FlowLine:
         return f"{sentence} No data for the last {missing} minutes." if missing else sentence
 
     @property
-    def cells(self) -> dict[str, str]:
-        return {
-            f"{self.key}/rates": self.rates,
-            f"{self.key}/retried": self.retried,
-            f"{self.key}/late": self.late,
-            f"{self.key}/description": self.description,
-            f"{self.key}/entered": self.entered_area,
-            f"{self.key}/left": self.left_line,
-        }
+    def shown(self) -> tuple[str, ...]:
+        """What is in the line of its topology."""
+        texts = (self.rates, self.retried, self.late, self.description)
+        return (*texts, self.entered_area, self.left_line)
 
 
 def flow_lines(

@@ -12,7 +12,6 @@ from delayboard.dead_letters.retrying import count_queued, waits_in_work_queue
 from delayboard.now.lateness import Lateness
 from delayboard.now.problems import Problem
 from delayboard.now.throughput import FlowLine
-from topology.content.text import count_text
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import KINDS
@@ -57,14 +56,13 @@ class TopologyLine:
         return "late" if self.flow.is_late else self.flow.mark
 
     @property
-    def cells(self) -> dict[str, str]:
-        return self.flow.cells | {
-            f"{self.key}/state": self.state,
-            f"{self.key}/lateness": self.lateness.text,
-            f"{self.key}/target": self.lateness.note,
-            f"{self.key}/waiting": count_text(self.waiting),
-            f"{self.key}/dead": count_text(self.dead),
-        }
+    def shown(self) -> tuple[object, ...]:
+        """What is in the line."""
+        row, late = self.topology, self.lateness
+        return (
+            (row.slug, row.name, self.mark, self.state, self.waiting),
+            (self.dead, late.text, late.note, *self.flow.shown),
+        )
 
 
 def count_waiting(

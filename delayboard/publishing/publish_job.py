@@ -115,9 +115,10 @@ def stop_job(user: Any, job: PublishJob) -> bool:
 
 
 def make_job_version(job: PublishJob) -> str:
-    """Changes when more than a number of its page changes."""
+    """Changes with what its page shows of its progress."""
     own = job.work
-    return make_version(str(own.state), own.error, own.cancel_requested, job.returned_why)
+    state = (str(own.state), own.error, own.cancel_requested, job.returned_why)
+    return make_version(*state, job.published, job.returned, job.unknown, job.repeated)
 
 
 def read_id_base(job: PublishJob) -> str:

@@ -13,6 +13,7 @@ from delayboard.models import BackgroundTask, Publication
 from delayboard.models.background_task import task_key
 from delayboard.models.publication import Sent
 from topology.delays import format_ms, format_span
+from topology.graph.live_values import make_version
 
 GIVE_UP_AFTER = timedelta(minutes=10)
 
@@ -34,6 +35,13 @@ class Track:
             return "not observed" if self.mark == "not_observed" else "–"
         late = seen.lateness if seen.caught_up else None
         return "unknown" if late is None else _with_sign(late)
+
+    @property
+    def version(self) -> str:
+        """Changes when the page of the publication shows something else."""
+        seen = self.observation
+        times = seen and (seen.entered_at, seen.due_at, seen.arrived_at)
+        return make_version(self.mark, self.sentence, self.lateness_text, times)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.models import Firehose, Probe, ScheduledMessage, Slo
+from analytics.models import Firehose, Probe, Run, ScheduledMessage, Slo
 from analytics.observation import untapped
 from analytics.results.read import budgets_of, last_day
 from analytics.results.section import percent
@@ -25,6 +25,7 @@ from delayboard.changes.check import find_obstacles
 from delayboard.changes.outgoing import CHANGE_HEADER, headers_of
 from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.live.changed_rows import make_message_version
+from delayboard.live.subjects import make_broker_version, make_run_version
 from delayboard.models import BackgroundTask, ChangeState, DeadLetterQueue, ScheduledChange
 from delayboard.models.background_task import task_key
 from delayboard.models.scheduled_change import OPEN
@@ -37,6 +38,7 @@ from topology.delays import format_delay, format_ms, format_span
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.chain.params import Params as ChainParams
 from topology.patterns.chain.params import chain_of
+from topology.snapshots import Latest
 from topology.structure.taps import describe_observation
 
 register = template.Library()
@@ -181,6 +183,18 @@ def change_of(row: ScheduledMessage) -> ScheduledChange | None:
 def count_open_changes(topology: Topology) -> int:
     """How many changes of its messages are requested and have not taken effect."""
     return ScheduledChange.objects.filter(topology=topology, state__in=OPEN).count()
+
+
+@register.simple_tag
+def broker_version(broker: Broker, known: Latest) -> str:
+    """What a live page of the broker compares."""
+    return make_broker_version(broker, known)
+
+
+@register.simple_tag
+def run_version(run: Run) -> str:
+    """What a live page of a nightly run compares."""
+    return make_run_version(run)
 
 
 @register.simple_tag

@@ -410,7 +410,7 @@ def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("running", 'of <span data-live="run/steps">7</span> steps done'),
+        ("running", "of <span>7</span> steps done"),
         ("requested", "computes 2026-11-20 next"),
         ("failed", "the disk is full"),
         ("no_data", "the disk is full"),

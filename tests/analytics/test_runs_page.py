@@ -84,8 +84,8 @@ def test_the_pages_follow_a_run_at_work_and_load_nothing_without_one(everywhere:
     Run.objects.create(day=DAY, state="running", started_at=STARTED, steps_done=2, steps=6)
     pages = [everywhere.get(reverse("analytics:runs")).content.decode(), run_page(everywhere)]
     for text in pages:
-        assert 'data-live-url="/ws/runs/2026-11-20/" data-live-reload' in text
-        assert '<span data-live="run/done">2</span>' in text
+        assert 'data-live-url="/ws/runs/2026-11-20/" data-live-version="' in text
+        assert "<span>2</span> of" in text
         assert "live.js" in text
     Run.objects.update(state="done", finished_at=STARTED)
     for text in (everywhere.get(reverse("analytics:runs")).content.decode(), run_page(everywhere)):

@@ -1,7 +1,7 @@
 """`python -m tests.bench.large_site AMQP MANAGEMENT`: this process as a site at a large broker.
 
 Prints its figures as JSON: seconds of a poll and of looks at what an action changes, CPU seconds
-of recognising and of each page, kilobytes that a live page is sent, and the most memory it took.
+of recognising, of each page and of the version for live pages, and the most memory it took.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     topology = _topology(broker)
     figures |= _pages(user, broker, topology)
     figures |= _looks(broker)
-    figures |= _feed(known)
+    figures |= _feed(broker, known)
     figures["most memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sys.stdout.write(json.dumps(figures) + "\n")
 
@@ -77,30 +77,10 @@ def _looks(broker: Any) -> dict[str, float]:
     return found
 
 
-def _feed(known: Any) -> dict[str, float]:
-    """Of a page of 200 queues: what it is sent at first, and when a fifth of all depths changed."""
-    from dataclasses import replace
+def _feed(broker: Any, known: Any) -> dict[str, float]:
+    from delayboard.live.subjects import make_broker_version
 
-    from delayboard.live.page_state import Shown, broker_state
-    from topology.views.brokers.queues import queue_page
-
-    began = time.process_time()
-    first = broker_state(known)
-    found = {"live state, CPU seconds": time.process_time() - began}
-    numbers = dict(known.snapshot.numbers)
-    for name in sorted(numbers)[::5]:
-        numbers[name] = replace(numbers[name], messages=7_777, ready=7_777)
-    second = broker_state(replace(known, snapshot=replace(known.snapshot, numbers=numbers)))
-    lines = queue_page(known.snapshot, "", "1").object_list
-    keys = [key for line in lines for key, _ in line.cells]
-    keys += [f"queue/{line.queue.name}" for line in lines]
-    shown = Shown()
-    assert shown.watch({"type": "watch", "keys": [*keys, "broker/messages"]})
-    for what, state in (("first", first), ("then", second)):
-        sent = json.dumps(shown.select_changes(state))
-        found[f"live page of {len(lines)} queues, {what}, KB"] = len(sent) / 1024
-    found["live state of all, KB"] = len(json.dumps(first)) / 1024
-    return found
+    return {"live version, CPU seconds": _cpu(lambda: make_broker_version(broker, known))}
 
 
 def _pages(user: Any, broker: Any, topology: Any) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """500 open pages of Now: the share of a core that the served site takes for them.
 
-Their numbers change each second, and every CHANGE_SECONDS so much that each page is fetched again.
+Their numbers change each second, so that each page is fetched as often as it may be.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from tests.bench.figures import say
 PAGES = 500
 TOPOLOGIES = 30
 SECONDS = 60
-CHANGE_SECONDS = 10
 # All of a second's openings are answered before the next ones come.
 AT_ONCE = 25
-KEYS = re.compile(r'data-(?:live|bar|draw|rate|mark)="([^"]+)"')
 
 
 def measure(folder: Path) -> None:
@@ -81,14 +79,13 @@ def _page(url: str, cookie: str) -> str:
 
 async def _watch(page: str, host: str, cookie: str, pid: int) -> None:
     path = re.findall(r'data-live-url="([^"]+)"', page)[0]
-    wanted = json.dumps({"type": "watch", "keys": sorted(set(KEYS.findall(page)))})
     counts = [0, 0, 0]
     began = _cpu_seconds(pid)
     sockets: list[asyncio.Task[None]] = []
     for _ in range(PAGES // AT_ONCE):
         ready = [asyncio.Event() for _ in range(AT_ONCE)]
         sockets += [
-            asyncio.create_task(_open(f"ws://{host}{path}", host, cookie, wanted, counts, event))
+            asyncio.create_task(_open(f"ws://{host}{path}", host, cookie, counts, event))
             for event in ready
         ]
         await asyncio.gather(*(event.wait() for event in ready))
@@ -107,25 +104,25 @@ async def _watch(page: str, host: str, cookie: str, pid: int) -> None:
     say(f"{PAGES} open pages, share of a core", share, f"{note}; under 0.5 is wanted")
 
 
-async def _open(
-    url: str, host: str, cookie: str, wanted: str, counts: list[int], ready: asyncio.Event
-) -> None:
+async def _open(url: str, host: str, cookie: str, counts: list[int], ready: asyncio.Event) -> None:
     from websockets.asyncio.client import connect
 
     headers = {"Cookie": cookie, "Origin": f"http://{host}"}
     async with connect(url, additional_headers=headers, max_size=None) as connection:
-        await connection.send(wanted)
-        shown = ""
+        shown, fetched_at = "", 0.0
         async for message in connection:
             counts[0] += 1
             counts[1] += len(message)
             ready.set()
-            version = json.loads(message)["version"]
-            if shown and version != shown:
-                await asyncio.sleep(random.random())
-                await _fetch(host, cookie, version)
+            news = json.loads(message)
+            pause = max(1.0, news["within"])
+            if shown and news["version"] != shown and time.monotonic() > fetched_at + pause:
+                await asyncio.sleep(random.random() * news["within"])
+                began = time.monotonic()
+                await _fetch(host, cookie, news["version"])
+                fetched_at = time.monotonic() + max(0.0, 9 * (time.monotonic() - began) - pause)
                 counts[2] += 1
-            shown = version
+            shown = news["version"]
 
 
 async def _fetch(host: str, cookie: str, version: str) -> None:
@@ -140,27 +137,20 @@ async def _fetch(host: str, cookie: str, version: str) -> None:
 
 
 def _change(seconds: int) -> None:
-    """Each second, other counts of the newest minute of a third of the topologies.
-
-    Every CHANGE_SECONDS an operator does something.
-    """
+    """Each second, other counts of the newest minute of a third of the topologies."""
     from django.db import connection
     from django.db.models import F
     from django.utils import timezone
 
     from analytics.models import Minute
-    from topology import audit
-    from topology.models import Broker, Topology
+    from topology.models import Topology
 
-    broker = Broker.objects.get()
     keys: Sequence[int] = list(Topology.objects.values_list("pk", flat=True))
     for number in range(seconds):
         minute = timezone.now().replace(second=0, microsecond=0)
         for key in keys[number % 3 :: 3]:
             row, _ = Minute.objects.get_or_create(topology_id=key, minute_at=minute)
             Minute.objects.filter(pk=row.pk).update(entered=F("entered") + 7, left=F("left") + 7)
-        if number % CHANGE_SECONDS == 0:
-            audit.record(None, "message published", broker=broker)
         time.sleep(1)
     connection.close()
 

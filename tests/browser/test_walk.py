@@ -84,7 +84,7 @@ def provision_a_pair(page: Page, album: Album) -> None:
 
 def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
     page.goto("/topologies/orders/")
-    depth = page.locator('svg [data-live="queue/orders/messages"]')
+    depth = page.locator('svg [data-key="queue/orders"] .depth')
     expect(depth).to_have_text("0")
     with publisher(address_of(vhost), "test") as channel:
         for number in range(3):
@@ -95,7 +95,7 @@ def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
 
 def reloaded(page: Page) -> None:
     """The page shows the end of what it followed: it loads itself anew when that has come."""
-    expect(page.locator("[data-live-reload]")).to_have_count(0, timeout=300_000)
+    expect(page.locator("main[data-live-url]")).to_have_count(0, timeout=300_000)
 
 
 def publish_and_follow(page: Page, album: Album) -> None:
@@ -112,7 +112,7 @@ def publish_and_follow(page: Page, album: Album) -> None:
     album.take(page, "prediction")
     page.locator("#prediction button").click()
     # How late is unknown when the recorder is behind, as on a busy machine.
-    status = page.locator('[data-live="publication/status"]')
+    status = page.locator(".status-line .mark")
     expect(status).to_contain_text("The message arrived at ", timeout=120_000)
     reloaded(page)
     album.take(page, "publication")

@@ -425,9 +425,9 @@ def test_the_page_learns_what_became_of_an_alert(db: None) -> None:
     subject = find("alerts", "log", 1)
     assert subject is not None
     write_test(receiver(), NOON)
-    waiting = subject.read()["version"]
+    waiting = subject.read().version
     AlertMessage.objects.update(state="sent")
-    assert subject.read()["version"] != waiting
+    assert subject.read().version != waiting
 
 
 def test_only_admins_of_all_brokers_see_and_change_alerts(db: None, client: Client) -> None:

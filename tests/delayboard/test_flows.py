@@ -60,14 +60,14 @@ def test_the_present_minute_changes_neither_the_drawing_nor_its_scale(pair: Topo
     a_minute(pair, 0, entered=2000, left=1000)
     after = the_line(pair)
     assert (after.left_line, after.entered_area) == (before.left_line, before.entered_area)
-    assert after.cells != before.cells
+    assert after.shown != before.shown
 
 
 def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
     read(pair)
     line = the_line(pair)
     assert set(line.numbers.values()) == {0}
-    assert line.cells[f"flow/{pair.slug}/rates"] == "0 / 0"
+    assert line.rates == "0 / 0"
     assert (line.retried, line.late) == ("–", "–")
 
 
@@ -76,7 +76,7 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
     a_minute(pair, 12, entered=7)
     line = the_line(pair)
     assert set(line.numbers.values()) == {None}
-    assert line.cells[f"flow/{pair.slug}/rates"] == "– / –"
+    assert line.rates == "– / –"
     assert line.status == "Not recorded since 2026-11-20 12:20 UTC"
     assert line.mark == "late"
     assert len(line.left_line.split()) == 50

@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from delayboard.asgi import application
 from delayboard.live import guard
-from delayboard.live.consumers import NOT_SIGNED_IN, NOT_UNDERSTOOD
+from delayboard.live.consumers import NOT_SIGNED_IN
 from delayboard.live.guard import NOT_ALLOWED
 from delayboard.models import ReplayBatch
 from tests.builders import eventually, make_broker, make_user
@@ -70,18 +70,9 @@ async def connected(
         await socket.disconnect()
 
 
-async def reported(socket: WebsocketCommunicator, *keys: str) -> Any:
-    """The next state, after the page said what it shows."""
-    await socket.send_json_to({"type": "watch", "keys": list(keys)})
+async def reported(socket: WebsocketCommunicator) -> Any:
+    """The next message."""
     return await socket.receive_json_from(timeout=SOON)
-
-
-async def shown(socket: WebsocketCommunicator, *keys: str) -> Any:
-    """The first state with values: on a busy machine the broker is read after the first ones."""
-    state = await reported(socket, *keys)
-    while not state["cells"]:
-        state = await socket.receive_json_from(timeout=SOON)
-    return state
 
 
 async def closing_code(path: str, user: User | None) -> int:
@@ -122,28 +113,24 @@ async def test_a_page_of_another_site_is_not_even_accepted(broker: Broker) -> No
         assert not accepted
 
 
-async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
-    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
-    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
-        accepted, _ = await socket.connect(timeout=SOON)
-        assert accepted
-        state = await reported(socket)
-        assert (state["type"], state["seq"], state["done"]) == ("state", 1, False)
-        assert "Nothing listens at" in state["error"]
-
-
-async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
+async def test_a_viewer_is_sent_the_version_of_each_kind_of_page(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     publication = await sync_to_async(a_publication)(broker, after=timedelta(hours=1))
     batch = await sync_to_async(a_replay)(broker)
-    for path, key in (
-        (f"publications/{publication.pk}", "publication/status"),
-        (f"replays/{batch.pk}", "replay/state"),
+    for path in (
+        f"brokers/{broker.slug}",
+        f"publications/{publication.pk}",
+        f"replays/{batch.pk}-running",
+        f"now/{broker.pk}",
+        f"system/{broker.pk}",
+        "alerts/log",
     ):
         async with connected(f"/ws/{path}/", user) as socket:
-            await socket.connect(timeout=SOON)
-            state = await reported(socket, key, "queue/other/messages")
-            assert list(state["cells"]) == [key]
+            accepted, _ = await socket.connect(timeout=SOON)
+            assert accepted
+            news = await reported(socket)
+            assert set(news) == {"version", "at", "rows", "within"}
+            assert (bool(news["version"]), news["rows"]) == (True, {})
 
 
 MANY = 10_000
@@ -153,91 +140,47 @@ class Numbers:
     """In place of `observe`: a vhost with so many queues, whose depths a test sets."""
 
     def __init__(self) -> None:
-        self.depth = 1
         self.changing: dict[str, int] = {}
 
     def __call__(self, management: Management) -> Snapshot:
         objects = Definitions(queues=frozenset(Queue(f"q{n}") for n in range(MANY)))
-        depths = dict.fromkeys((f"q{n}" for n in range(MANY)), self.depth) | self.changing
+        depths = dict.fromkeys((f"q{n}" for n in range(MANY)), 1) | self.changing
         return a_snapshot(objects, {n: QueueNumbers(messages=d) for n, d in depths.items()})
 
 
-@pytest.fixture
-def numbers(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Numbers:
-    found = Numbers()
-    monkeypatch.setattr(snapshots, "observe", found)
+async def test_the_page_of_ten_thousand_queues_is_sent_little_and_of_each_change(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    numbers = Numbers()
+    monkeypatch.setattr(snapshots, "observe", numbers)
     settings.POLL_SECONDS = 0.05
-    return found
-
-
-async def test_a_page_of_ten_thousand_queues_is_sent_what_it_shows_and_then_what_changed(
-    broker: Broker, numbers: Numbers
-) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        assert await socket.receive_nothing()
-        cells = [f"queue/q{n}/messages" for n in range(200)]
-        first = await shown(socket, *cells, "queue/q7")
-        assert first["cells"] == dict.fromkeys(cells, "1")
-        assert first["marks"] == {"queue/q7": "busy"}
-        numbers.changing = {"q7": 2, "q900": 3}
-        while not (state := await socket.receive_json_from(timeout=SOON))["cells"]:
-            assert len(json.dumps(state)) < 300
-        assert state["cells"] == {"queue/q7/messages": "2"}
-        assert state["marks"] == {}
-        assert state["seq"] > first["seq"]
-
-
-async def test_a_page_that_shows_other_things_than_before_is_sent_what_it_lacks(
-    broker: Broker, numbers: Numbers
-) -> None:
-    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
-    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
-        await socket.connect(timeout=SOON)
-        assert (await shown(socket, "queue/q1/messages"))["cells"] == {"queue/q1/messages": "1"}
-        await socket.send_json_to(
-            {"type": "watch", "keys": ["queue/q1/messages", "queue/q2/messages", "queue/none"]}
-        )
-        while not (state := await socket.receive_json_from(timeout=SOON))["cells"]:
+        first = await reported(socket)
+        while not first["at"]:
+            first = await reported(socket)
+        numbers.changing = {"q7": 2}
+        while (news := await reported(socket))["version"] == first["version"]:
             pass
-        assert state["cells"] == {"queue/q2/messages": "1"}
+        assert len(json.dumps(news)) < 200
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "{",
-        "[]",
-        "null",
-        "[" * 100_000,
-        '{"type": "watch"}',
-        '{"type": "watch", "keys": "queue"}',
-        '{"type": "watch", "keys": [1, {}]}',
-        '{"type": "listen", "keys": []}',
-    ],
-)
-async def test_who_says_something_else_is_turned_away(broker: Broker, said: str) -> None:
+async def test_what_a_page_says_is_not_read(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
-    for sent in ({"text_data": said}, {"bytes_data": said.encode()}):
-        async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+    for sent in ({"text_data": "[" * 100_000}, {"bytes_data": b"{"}):
+        async with connected(f"/ws/now/{broker.pk}/", user) as socket:
             await socket.connect(timeout=SOON)
             await socket.send_to(**sent)
-            closed = await socket.receive_output(timeout=SOON)
-            assert (closed["type"], closed["code"]) == ("websocket.close", NOT_UNDERSTOOD)
+            assert (await reported(socket))["version"]
 
 
-async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
-    broker: Broker,
-) -> None:
+async def test_pages_of_other_brokers_are_not_watched(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
-    async with connected(f"/ws/now/{broker.pk}/", user) as socket:
-        await socket.connect(timeout=SOON)
-        state = await reported(socket, "count/scheduled", "count/overdue")
-        assert state["cells"] == {"count/scheduled": "0", "count/overdue": "0"}
     other = await sync_to_async(make_broker)(name="Other")
     for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
         assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED
+        assert await closing_code(f"/ws/parked/{name};1/", user) == NOT_ALLOWED
 
 
 @pytest.mark.parametrize("lost", ["account", "password", "grant"])

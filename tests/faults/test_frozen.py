@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,6 @@ from django.urls import reverse
 
 from delayboard.demo.node import PrivateNode
 from delayboard.live.feed import Feed
-from delayboard.live.page_state import State
 from delayboard.live.subjects import find
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
@@ -204,18 +204,25 @@ def test_a_connection_of_a_node_that_does_not_close_it_is_cut(
         assert watch.seconds < 2 * CLOSE_SECONDS
 
 
+HOUR = timedelta(hours=1)
+
+
 def test_a_live_page_says_that_it_is_stale_and_recovers(
     pair: Topology, broker_node: PrivateNode
 ) -> None:
     subject = find("brokers", pair.broker.slug, poll_seconds=0.2)
     assert subject is not None
-    feed, states = Feed(), list[State]()
-    feed.watch(subject, lambda newest: states.append(newest.state))
+    feed, news = Feed(), list[str]()
+    feed.watch(subject, news.append)
+
+    def error() -> str:
+        return snapshots.fresh(pair.broker, HOUR).error
+
     try:
-        eventually(lambda: states and not states[-1]["error"], "it is live")
+        eventually(lambda: news and not error(), "it is live")
         with frozen(broker_node):
-            eventually(lambda: SILENT in states[-1]["error"], "it is stale")
-            assert states[-1]["cells"]
-        eventually(lambda: not states[-1]["error"], "it is live again")
+            eventually(lambda: SILENT in error(), "it is stale")
+            told = eventually(lambda: len(news) > 1 and len(news), "the page is told")
+        eventually(lambda: not error() and len(news) > told, "it is live again")
     finally:
         feed.end()

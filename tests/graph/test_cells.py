@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.graph.pictures import LADDER, bound, level_set, pair, seen
@@ -12,8 +14,8 @@ from topology.graph.live_values import (
     pace,
     queue_mark,
     rate_text,
-    snapshot_cells,
     snapshot_marks,
+    snapshot_version,
 )
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
@@ -62,14 +64,28 @@ def test_a_queue_is_in_one_state(
     assert mark in MARK_WORDS
 
 
-def test_a_snapshot_gives_every_key_that_a_page_may_show() -> None:
-    snapshot = seen(pair(), {"orders": QueueNumbers(messages=1204, consumers=2)}, {"orders": 3.0})
-    cells = snapshot_cells(snapshot)
-    assert cells["queue/orders/messages"] == "1\u202f204"
-    assert cells["queue/orders/consumers"] == "2"
-    assert cells["queue/orders/publish_rate"] == "–"
-    assert cells["exchange/orders/rate"] == "3.0/s"
+def test_every_queue_of_a_snapshot_has_a_mark() -> None:
+    snapshot = seen(pair(), {"orders": QueueNumbers(messages=1204, consumers=2)})
     assert snapshot_marks(snapshot) == {"queue/orders": "busy", "queue/orders-retry": "unknown"}
+
+
+def test_a_version_changes_with_what_a_page_shows_and_with_nothing_else() -> None:
+    numbers = QueueNumbers(messages=4, consumers=2, publish_rate=12.1, reductions=7)
+    before = seen(pair(), {"orders": numbers}, {"orders": 3.0})
+    same = (replace(numbers, reductions=8), replace(numbers, publish_rate=12.2))
+    other = (
+        replace(numbers, messages=5),
+        replace(numbers, consumers=None),
+        replace(numbers, publish_rate=13.0),
+        replace(numbers, state="down"),
+    )
+    for changed, is_same in [(one, True) for one in same] + [(one, False) for one in other]:
+        after = replace(before, numbers={"orders": changed}, taken_at=before.taken_at)
+        assert (snapshot_version(after) == snapshot_version(before)) is is_same
+    assert snapshot_version(replace(before, alarms=("memory",))) != snapshot_version(before)
+    assert snapshot_version(replace(before, exchange_rates={})) != snapshot_version(before)
+    fewer = replace(before, definitions=Definitions())
+    assert snapshot_version(fewer) != snapshot_version(before)
 
 
 LEVEL = next(iter(sorted(level_set().queues, key=lambda queue: queue.name)))
@@ -142,10 +158,8 @@ def test_levels_are_found_by_how_they_are_bound() -> None:
     assert level_names(level_set() | bound("orders") | others) == set(LADDER.names)
 
 
-def test_a_live_page_is_told_of_a_consumer_and_of_what_is_held() -> None:
+def test_a_level_with_a_consumer_is_marked() -> None:
     name = LEVEL.name
-    snapshot = seen(level_set(), {name: QueueNumbers(5, 2, 0, 1)})
-    assert snapshot_cells(snapshot)[f"queue/{name}/stuck"] == "3"
     quiet = seen(level_set(), {name: QueueNumbers(0, 0, 0, 1)})
     assert snapshot_marks(quiet)[f"queue/{name}"] == "taken"
 

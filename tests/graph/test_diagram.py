@@ -70,7 +70,7 @@ def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
     page = shown(diagram, latest=SimpleNamespace(snapshot=found), plan=None)
     assert page.count('<th scope="row" class="number"') == 28
     assert page.count("stuck: no route to a queue</span>") == 28
-    assert 'data-live="queue/nsb.v2.delay-level-27/stuck">2</td>' in page
+    assert page.count('<td class="number">2</td>') == 28
     assert "<script>alert" not in page
 
 

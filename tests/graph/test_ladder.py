@@ -84,7 +84,6 @@ def test_what_is_missing_of_a_level_is_named(
     assert (broken.lacks, broken.mark) == (lacks, "missing")
     assert broken.words == f"missing: {' and '.join(lacks)}"
     assert broken.is_missing == ("queue" in lacks)
-    assert not broken.is_live
     assert rung(seen(without, IDLE), 6).mark == "empty"
 
 
@@ -112,7 +111,6 @@ def test_a_level_that_waits_another_time_says_both() -> None:
     odd = rung(seen(with_arguments(7, x_message_ttl=60_000), IDLE), 7)
     assert odd.is_off
     assert odd.words == "TTL 1m instead of 2m 8s; empty"
-    assert not odd.is_live
 
 
 def test_a_level_that_waits_for_ever_lacks_its_time() -> None:
@@ -139,7 +137,6 @@ def test_destinations_are_what_delivery_is_bound_to_and_no_tap_is_one() -> None:
         ("queue", "orders", "busy"),
     ]
     assert drawn[2].messages == "3"
-    assert not drawn[0].is_live
 
 
 def test_an_exchange_that_leads_on_is_a_sound_destination() -> None:

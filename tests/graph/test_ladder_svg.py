@@ -11,7 +11,7 @@ from tests.graph.pictures import HOSTILE, LADDER, LONG, bound, ladder_of, level_
 from tests.graph.test_svg import SVG, Reader
 from topology.definitions import Definitions
 from topology.graph.ladder import Ladder, Levels, build_ladder
-from topology.graph.live_values import snapshot_cells, snapshot_marks
+from topology.graph.live_values import snapshot_marks
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.views.diagram import draw_ladder
 
@@ -72,13 +72,11 @@ def test_any_name_gives_well_formed_xml_with_the_same_tags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", HOSTILE, LONG, 'a"b'])
-def test_live_values_stand_under_the_keys_of_the_snapshot(name: str) -> None:
+def test_queues_have_the_keys_of_the_snapshot(name: str) -> None:
     levels = Levels([f"{name}{level}" for level in range(3)], f"{name}d", timedelta(seconds=1))
     snapshot = numbered(level_set(levels) | bound(f"{name}!", levels=levels))
     read = Reader(drawn(snapshot, levels))
-    assert read.values("data-live") | read.values("data-rate") <= set(snapshot_cells(snapshot))
-    assert read.values("data-bar") <= read.values("data-live")
-    assert read.values("data-mark") == set(snapshot_marks(snapshot))
+    assert read.values("data-key") == set(snapshot_marks(snapshot))
 
 
 def test_nothing_is_styled_or_scripted_inline() -> None:
@@ -108,9 +106,8 @@ def test_a_screen_reader_is_told_what_is_not_empty() -> None:
 def test_a_dot_beats_with_the_rate(rate: float | None, beat: str) -> None:
     name = LADDER.names[3]
     read = Reader(drawn(seen(level_set(), {name: QueueNumbers(1, 1, 0, 0, rate)})))
-    dots = {a["data-rate"]: a["data-pace"] for _, a in read.tags if a.get("class") == "pulse"}
-    assert dots[f"queue/{name}/publish_rate"] == beat
-    assert dots[f"queue/{LADDER.names[4]}/publish_rate"] == ""
+    dots = [a["data-pace"] for _, a in read.tags if a.get("class") == "pulse"]
+    assert [beat for beat in dots if beat] == [beat][: bool(beat)]
 
 
 @pytest.mark.parametrize(
@@ -127,20 +124,18 @@ def test_a_dot_beats_with_the_rate(rate: float | None, beat: str) -> None:
 def test_a_rung_is_marked_by_its_state(numbers: QueueNumbers, state: str) -> None:
     read = Reader(drawn(seen(level_set(), {LADDER.names[3]: numbers})))
     key = f"queue/{LADDER.names[3]}"
-    assert [a["data-state"] for _, a in read.tags if a.get("data-mark") == key] == [state]
+    assert [a["data-state"] for _, a in read.tags if a.get("data-key") == key] == [state]
 
 
-def test_what_is_missing_is_said_and_no_live_state_can_hide_it() -> None:
+def test_what_is_missing_is_said_and_stays() -> None:
     name = LADDER.names[3]
     picture = drawn(numbered(level_set().without([("queue", name)])))
     assert picture.count("missing in the broker") == 1
-    assert f"queue/{name}" not in Reader(picture).values("data-mark")
     assert "no exchange" in drawn(numbered(level_set().without([("exchange", name)])))
 
 
 def test_a_plan_shows_where_each_level_leads_and_no_numbers() -> None:
     plan = drawn(level_set())
-    assert "data-live" not in plan
     assert "data-state" not in plan
     assert plan.count("then on to level") == 27
     assert "then to delivery" in plan
@@ -149,7 +144,6 @@ def test_a_plan_shows_where_each_level_leads_and_no_numbers() -> None:
 def test_before_it_is_applied_it_is_not_28_times_in_trouble() -> None:
     planned = drawn(seen(Definitions()))
     assert "missing in the broker" not in planned
-    assert "data-live" not in planned
     assert planned.count("sign-warn") == 1
 
 

@@ -9,7 +9,7 @@ from tests.graph.pictures import HOSTILE, LONG, pair, seen
 from topology.definitions import Definitions
 from topology.graph.build import build
 from topology.graph.dot import arrange
-from topology.graph.live_values import snapshot_cells, snapshot_marks
+from topology.graph.live_values import snapshot_marks
 from topology.graph.svg import attribute, bar_share, draw
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -48,13 +48,10 @@ def test_any_name_gives_well_formed_xml_with_the_same_tags(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", HOSTILE, LONG, 'a"b'])
-def test_live_texts_and_marks_stand_under_the_keys_of_the_snapshot(name: str) -> None:
+def test_queues_have_the_keys_of_the_snapshot(name: str) -> None:
     snapshot = numbered(pair(name))
     read = Reader(picture(snapshot))
-    shown = {"messages", "consumers", "publish_rate", "deliver_rate", "rate"}
-    wanted = {key for key in snapshot_cells(snapshot) if key.rpartition("/")[2] in shown}
-    assert read.values("data-live") == wanted
-    assert read.values("data-mark") == set(snapshot_marks(snapshot))
+    assert read.values("data-key") == set(snapshot_marks(snapshot))
 
 
 def test_nothing_is_styled_or_scripted_inline() -> None:
@@ -91,12 +88,10 @@ def test_ids_are_named_after_the_picture_so_that_two_fit_on_a_page() -> None:
 def test_a_missing_node_says_so_in_words() -> None:
     drawn = draw(arrange(build(Definitions(), wanted=pair())), title="Planned")
     assert drawn.count(">missing</text>") == 4
-    assert "data-live" not in drawn
 
 
 def test_without_a_snapshot_no_numbers_are_invented() -> None:
     drawn = draw(arrange(build(pair())), title="Plan")
-    assert "data-live" not in drawn
     assert "messages</tspan>" not in drawn
 
 
@@ -111,5 +106,5 @@ def test_the_bar_fills_by_the_limit_or_else_by_powers_of_ten(
 
 
 def test_an_attribute_keeps_its_text_exactly() -> None:
-    read = Reader(f'<g data-live="{attribute(HOSTILE)}"></g>')
-    assert read.values("data-live") == {HOSTILE}
+    read = Reader(f'<g data-key="{attribute(HOSTILE)}"></g>')
+    assert read.values("data-key") == {HOSTILE}

@@ -49,7 +49,7 @@ def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
     text = text_of(client.get(address))
     assert shown(text, "data-live-reading")
     assert not shown(text, "data-live-trouble")
-    assert not shown(text, "data-live-good")
+    assert not shown(text, 'class="age"')
     assert "Loading Test broker.</strong>" in text
     assert "The broker answers. The first read is in progress " in text
     assert "Without JavaScript, reload the page in a few seconds." in text
@@ -65,12 +65,12 @@ def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, nam
     being_read(pair.broker)
     before = text_of(client.get(address))
     # Who asks again: the page's feed, or a script of its own.
-    assert re.search("data-live-blank|delayboard/reading", before)
+    assert re.search("data-live-url|delayboard/reading", before)
     slow.let()
     eventually(lambda: snapshots.latest(pair.broker_id), "it is read")
     text = text_of(client.get(address))
     assert not shown(text, "data-live-reading")
-    assert shown(text, "data-live-good")
+    assert shown(text, 'class="age"')
     assert "delayboard/reading" not in text
 
 

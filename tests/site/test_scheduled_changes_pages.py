@@ -155,7 +155,7 @@ def test_the_page_of_a_message_is_live_and_its_refresh_opens_no_body(
     client, page = signed_in(Role.OPERATOR), reverse("analytics:scheduled_message", args=[row.pk])
     subject = subjects.find("message", str(row.pk), 1.0)
     assert subject is not None
-    version = subject.read()["version"]
+    version = subject.read().version
     text = text_of(client.get(page))
     assert f'data-live-url="/ws/message/{row.pk}/" data-live-version="{version}"' in text
     address, fetched = f"{page}?body=1", {"X-Refresh": version}

@@ -52,7 +52,7 @@ def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> 
     assert "Remains in" not in text
     for step in ("1: at once", "2: after 1m 30s", "3: after 1m 30s"):
         assert step in text
-    assert 'data-mark="queue/copies"' in text
+    assert 'data-key="queue/copies"' in text
     assert "elsewhere" not in text
 
 
@@ -147,12 +147,12 @@ def test_our_forwarder_takes_the_way_on_and_is_drawn(broker: Broker) -> None:
     a_busy_wait(broker)
     row = create_topology(None, broker, busy_wait.KIND, HOOKS)
     planned = asked(broker, routing_key=WAITS)
-    assert 'data-mark="queue/hooks"' not in planned
+    assert 'data-key="queue/hooks"' not in planned
     row.state = State.APPLIED
     row.save()
     text = asked(broker, routing_key=WAITS)
     assert "due: the forwarder of hooks-busy-wait forwards the message" in text
-    assert 'data-mark="queue/hooks"' in text
+    assert 'data-key="queue/hooks"' in text
     assert "edge-forwarder" in text
 
 
@@ -161,7 +161,7 @@ def test_a_forwarder_of_others_is_said_to_be_one(broker: Broker) -> None:
     take_over(None, broker, busy_wait.KIND, HOOKS)
     text = asked(broker, routing_key=WAITS)
     assert "an external consumer forwards due messages to “hooks”" in text
-    assert 'data-mark="queue/hooks"' not in text
+    assert 'data-key="queue/hooks"' not in text
 
 
 def test_the_command_goes_through_our_forwarder_by_the_moment_in_the_header(

@@ -62,7 +62,7 @@ def test_a_topology_opens_into_its_own_picture_and_leads_to_its_pages(pair: Topo
     know(pair.broker, *whole(pair))
     Topology.objects.filter(pk=pair.pk).update(state=State.APPLIED)
     text = shown(pair.broker, open="retry_pair/orders")
-    assert 'data-mark="queue/orders-retry"' in text
+    assert 'data-key="queue/orders-retry"' in text
     assert reverse("topology:topology", args=[pair.slug]) in text
     assert f"{reverse('topology:discovered', args=[pair.broker.slug])}?kind=retry_pair" in text
     assert "dead-letters after" in text
@@ -73,7 +73,7 @@ def test_other_queues_open_into_theirs_with_a_link_to_each(pair: Topology) -> No
     text = shown(pair.broker, open="queues")
     page = reverse("dead_letter_queue", args=[pair.broker.slug])
     assert f'<a class="name" href="{page}?name=audit">audit</a>' in text
-    assert 'data-mark="queue/audit"' in text
+    assert 'data-key="queue/audit"' in text
     assert "orders-retry" not in text
 
 
@@ -107,7 +107,7 @@ def test_loops_that_share_their_dead_side_have_a_box_each(broker: Broker) -> Non
     assert ">1 queue<" in text
     assert "?open=exchanges" not in text
     second = shown(broker, open="retry_loop/b")
-    assert f'data-mark="queue/{one.dead_queue}"' in second
+    assert f'data-key="queue/{one.dead_queue}"' in second
 
 
 def test_thousands_are_shown_in_part_and_it_is_said_how_many_there_are(broker: Broker) -> None:

@@ -88,11 +88,6 @@ class Rung:
         return "; ".join(notes)
 
     @property
-    def is_live(self) -> bool:
-        """Its state may change with the live values: there is nothing wrong in its build."""
-        return bool(self.mark) and not self.lacks and not self.is_off
-
-    @property
     def messages(self) -> str:
         return count_text(self.known.messages)
 
@@ -147,10 +142,6 @@ class Destination:
         return "" if self.key == f"#.{self.name}" else self.key
 
     @property
-    def is_live(self) -> bool:
-        return self.kind == "queue" and bool(self.mark) and not self.missing
-
-    @property
     def words(self) -> str:
         return MARK_WORDS.get(self.mark, "")
 
@@ -173,10 +164,6 @@ class Ladder:
     destinations: tuple[Destination, ...]
     is_seen: bool
     folded: int = 0
-
-    @property
-    def mark_words(self) -> dict[str, str]:
-        return MARK_WORDS
 
     @property
     def is_absent(self) -> bool:

@@ -1,4 +1,4 @@
-"""The live numbers of a vhost as the texts and states that a page shows: key -> text."""
+"""The live numbers of a vhost as the texts and states that a page shows, and their version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from topology.content.text import count_text
 from topology.definitions import Definitions, Queue
-from topology.snapshot import QueueNumbers, Snapshot, count_stuck_in, has_stuck
+from topology.snapshot import QueueNumbers, Snapshot, has_stuck
 from topology.structure.find_chains import may_delay
 
 Mark: TypeAlias = Literal[
@@ -48,18 +48,6 @@ def make_version(*values: object) -> str:
     return digest.hexdigest()
 
 
-def queue_cells(name: str, numbers: QueueNumbers) -> dict[str, str]:
-    """The texts of one queue, by keys such as "queue/orders/messages"."""
-    return {
-        f"queue/{name}/messages": count_text(numbers.messages),
-        f"queue/{name}/ready": count_text(numbers.ready),
-        f"queue/{name}/unacked": count_text(numbers.unacked),
-        f"queue/{name}/consumers": count_text(numbers.consumers),
-        f"queue/{name}/publish_rate": rate_text(numbers.publish_rate),
-        f"queue/{name}/deliver_rate": rate_text(numbers.deliver_rate),
-    }
-
-
 def pace(per_second: float | None) -> str:
     """How fast a rate's mark beats: "" unknown, "0" not at all, "1" slowly to "3" quickly."""
     if per_second is None:
@@ -80,24 +68,18 @@ def level_names(definitions: Definitions) -> frozenset[str]:
     )
 
 
-def snapshot_cells(snapshot: Snapshot) -> dict[str, str]:
-    """The texts of every queue and exchange of a vhost."""
-    cells: dict[str, str] = {}
-    for name, numbers in snapshot.numbers.items():
-        cells.update(queue_cells(name, numbers))
-    for name, per_second in snapshot.exchange_rates.items():
-        cells[f"exchange/{name}/rate"] = rate_text(per_second)
-    for queue in snapshot.definitions.queues:
-        count = count_stuck_in(queue, snapshot.numbers.get(queue.name))
-        if count is not None:
-            cells[f"queue/{queue.name}/stuck"] = count_text(count)
-    return cells
-
-
 def snapshot_version(snapshot: Snapshot) -> str:
-    """Changes when a vhost has other objects, states or depths."""
-    depths = sorted((name, one.messages, one.state) for name, one in snapshot.numbers.items())
-    return make_version(*snapshot.definitions, *depths)
+    """Changes when a vhost has other objects, states, depths or rates."""
+    numbers = sorted(
+        (
+            (name, one.state, one.messages, one.ready, one.unacked, one.consumers),
+            (rate_text(one.publish_rate), rate_text(one.deliver_rate)),
+        )
+        for name, one in snapshot.numbers.items()
+    )
+    rates = sorted((name, rate_text(one)) for name, one in snapshot.exchange_rates.items())
+    about = (snapshot.version, snapshot.node, snapshot.alarms, snapshot.doubts)
+    return make_version(*snapshot.definitions, *numbers, *rates, *about)
 
 
 def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = False) -> Mark:

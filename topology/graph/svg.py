@@ -1,4 +1,4 @@
-"""A layout as SVG: classes only, every name escaped, live numbers under their keys."""
+"""A layout as SVG: classes only, every name escaped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from math import log10
 
-from topology.content.text import visible
+from topology.content.text import count_text, visible
 from topology.delays import format_delay
 from topology.graph.build import sentence
 from topology.graph.geometry import (
@@ -19,7 +19,7 @@ from topology.graph.geometry import (
     Point,
     label_width,
 )
-from topology.graph.live_values import MARK_WORDS, queue_cells, rate_text
+from topology.graph.live_values import MARK_WORDS, rate_text
 
 BAR_TOP = 1_000_000
 ARROWS = ("binding", "dead-letter", "alternate", "forwarder")
@@ -95,8 +95,8 @@ def _node(box: Box) -> str:
     classes = ["node", f"node-{node.kind}"]
     classes += ["node-missing"] if node.missing else []
     classes += ["node-broken"] if node.broken else []
-    key, state = attribute(node.id), attribute(node.mark)
-    mark = f' data-mark="{key}" data-state="{state}"' if node.mark else ""
+    state = attribute(node.mark)
+    mark = f' data-key="{attribute(node.id)}" data-state="{state}"' if node.mark else ""
     words = f" Now: {MARK_WORDS[node.mark]}." if node.mark in MARK_WORDS else ""
     words += f" {node.broken.capitalize()}." if node.broken else ""
     return (
@@ -145,7 +145,7 @@ def _texts(box: Box) -> str:
     y += 1
     if is_exchange:
         known = box.node.rate is not None
-        rate = [live(f"{box.node.id}/rate", rate_text(box.node.rate))] if known else []
+        rate = [rate_text(box.node.rate)] if known else []
         words = " · ".join([content(box.node.type or "exchange"), *rate])
         return "".join([*parts, text("small", x, y, words)])
     parts.append(text("small", x, y, box.node.type))
@@ -162,19 +162,18 @@ def _texts(box: Box) -> str:
 def _numbers(box: Box, y: float) -> str:
     """Depth, rates, consumers and the bar; y is the baseline of the depth."""
     node, x = box.node, box.left + PADDING
-    assert node.numbers is not None
-    cells = queue_cells(node.name, node.numbers)
-    shown = {key.rpartition("/")[2]: live(key, words) for key, words in cells.items()}
-    depth = f'{shown["messages"]}<tspan class="unit" dx="5">messages</tspan>'
-    flow = f"{shown['publish_rate']} in · {shown['deliver_rate']} out"
+    numbers = node.numbers
+    assert numbers is not None
+    depth = f'{count_text(numbers.messages)}<tspan class="unit" dx="5">messages</tspan>'
+    flow = f"{rate_text(numbers.publish_rate)} in · {rate_text(numbers.deliver_rate)} out"
     place = f'x="{n(x)}" y="{n(y + 2 * LINE_HEIGHT + 7)}" height="4" rx="2"'
     width = box.width - 2 * PADDING
     return (
         text("depth", x, y, depth)
         + _signs(box)
         + text("small", x, y + LINE_HEIGHT, flow)
-        + text("small", x, y + 2 * LINE_HEIGHT, f"consumers {shown['consumers']}")
-        + bar(f"{node.id}/messages", place, width, node.numbers.messages, node.limit)
+        + text("small", x, y + 2 * LINE_HEIGHT, f"consumers {count_text(numbers.consumers)}")
+        + bar(place, width, bar_share(numbers.messages, node.limit))
     )
 
 
@@ -214,14 +213,11 @@ def bar_share(messages: int | None, limit: int | None) -> float:
     return min(max(share, 0.02), 1.0)
 
 
-def bar(key: str, place: str, width: float, messages: int | None, limit: int | None) -> str:
-    """A bar that follows the cell `key`; `place` holds its x, y, height and rx."""
-    share = bar_share(messages, limit)
-    full = f' data-full="{limit}"' if limit else ""
+def bar(place: str, width: float, share: float) -> str:
+    """A bar filled up to `share`; `place` holds its x, y, height and rx."""
     return (
         f'<rect class="bar" {place} width="{n(width)}"/>'
-        f'<rect class="bar-fill" {place} width="{n(width * share)}" data-width="{n(width)}"'
-        f' data-bar="{attribute(key)}"{full}/>'
+        f'<rect class="bar-fill" {place} width="{n(width * share)}"/>'
     )
 
 
@@ -242,10 +238,6 @@ def marker(own: str, kind: str) -> str:
         ' markerUnits="userSpaceOnUse" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 8 4 0 8z"/></marker>'
     )
-
-
-def live(key: str, shown: str) -> str:
-    return f'<tspan data-live="{attribute(key)}">{content(shown)}</tspan>'
 
 
 def text(name: str, x: float, y: float, inner: str) -> str:

@@ -215,7 +215,11 @@ def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
 
 
 def make_page_version(batch: ReplayBatch) -> str:
-    """Changes when a replay's page lists other messages or warns of something else."""
+    """Changes with what a replay's page shows of its progress."""
     outcomes = (batch.doubled, batch.delivered, batch.died)
     counts = tuple(batch.counts().values())
-    return make_version(str(batch.state), counts, outcomes, is_missing(REPLAYS))
+    own = batch.work
+    progress = (own.done, own.total, own.error) if own else ()
+    requests = (own.cancel_requested, own.pause_requested) if own else ()
+    state = (str(batch.state), batch.state_why, is_missing(REPLAYS))
+    return make_version(*state, counts, outcomes, progress, requests)

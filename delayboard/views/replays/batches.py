@@ -16,6 +16,7 @@ from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.replay import items_page, resets, summary
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
+from delayboard.dead_letters.replay.pace import describe_pace
 from delayboard.dead_letters.replay.sent_diff import SentDiff, diff_first
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
@@ -92,6 +93,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "broker": batch.broker,
         "counts": _counts(batch),
         "sent": batch.settled - batch.cancelled,
+        "pace": describe_pace(batch, now),
         "progress": summary.make_progress_bar(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),

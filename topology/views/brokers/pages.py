@@ -12,7 +12,6 @@ from django.views.decorators.http import require_POST, require_safe
 from topology import access, audit, snapshots
 from topology.broker.errors import BrokerError
 from topology.forms.broker import BrokerForm
-from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
 from topology.operations.queue_reports import with_reports
@@ -87,7 +86,6 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
                 else None
             ),
             "search": search,
-            "mark_words": MARK_WORDS,
             "topologies": topologies,
             "overview": make_overview(broker, known.snapshot) if known.snapshot else None,
             "findings": findings_line(broker, known.snapshot) if known.snapshot else None,

@@ -8,21 +8,22 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 
+from topology.content.text import count_text
 from topology.definitions import Queue, is_own_queue, is_tap
-from topology.graph.live_values import MARK_WORDS, level_names, queue_cells, queue_mark
-from topology.snapshot import Snapshot
+from topology.graph.live_values import MARK_WORDS, level_names, queue_mark, rate_text
+from topology.snapshot import QueueNumbers, Snapshot
 
 PAGE = 200
 
 
 @dataclass(frozen=True)
 class QueueLine:
-    """A queue with the texts of its live cells and its state; `cells` are (key, text)."""
+    """A queue with the texts of its numbers and its state."""
 
     queue: Queue
     mark: str
     words: str
-    cells: tuple[tuple[str, str], ...]
+    cells: tuple[str, ...]
     is_tap: bool
 
 
@@ -50,9 +51,13 @@ def _place(queue: Queue) -> tuple[bool, str]:
 def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:
     numbers = snapshot.numbers.get(queue.name)
     mark = queue_mark(queue, numbers, is_level=is_level)
-    cells = queue_cells(queue.name, numbers) if numbers else {}
     ours = is_own_queue(queue.name)
     words = MARK_WORDS[mark]
     if ours:
         words = "tap of Delayboard" if is_tap(queue.name) else "probe queue of Delayboard"
-    return QueueLine(queue, mark, words, tuple(cells.items()), ours)
+    return QueueLine(queue, mark, words, _cells(numbers) if numbers else (), ours)
+
+
+def _cells(numbers: QueueNumbers) -> tuple[str, ...]:
+    counts = (numbers.messages, numbers.ready, numbers.unacked, numbers.consumers)
+    return (*map(count_text, counts), *map(rate_text, (numbers.publish_rate, numbers.deliver_rate)))

@@ -16,7 +16,6 @@ from django.views.decorators.http import require_safe
 from topology import access, snapshots
 from topology.graph.build import build
 from topology.graph.edges import forwarder_edges
-from topology.graph.live_values import MARK_WORDS, snapshot_version
 from topology.graph.vhost_cards import REST, Card, Overview, members, overview
 from topology.graph.vhost_survey import Group, Survey, name_of, part, survey
 from topology.graph.vhost_svg import arrange_cards, describe_objects, draw_cards
@@ -69,11 +68,9 @@ def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
         "latest": known,
         "search": search,
         "wanted": wanted,
-        "mark_words": MARK_WORDS,
     }
     if known.snapshot is not None:
         context |= _make_context(broker, known.snapshot, wanted, search)
-        context["live_version"] = snapshot_version(known.snapshot)
     return render(request, "topology/vhost.html", context)
 
 

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_safe
 from topology import access, snapshots
 from topology.definitions import Definitions
 from topology.delays import format_span
-from topology.graph.live_values import MARK_WORDS
 from topology.models import QueueReplacement, Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
@@ -61,7 +60,6 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "clients": list_examples(topology.pattern, topology.parsed),
         "targets": list(topology.pattern.targets(topology.parsed)),
         "explanation": topology.pattern.EXPLANATION,
-        "mark_words": MARK_WORDS,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
         "longest_delay": _longest_delay(topology),
         "stated": _list_parameters(topology),
