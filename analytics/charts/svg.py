@@ -1,4 +1,4 @@
-"""A figure as SVG, for a file without scripts: lines, bars and marks, and nothing else."""
+"""SVG without scripts: a figure as lines, bars and marks, and a small drawing of counts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ RADIUS = 3.5
 # A little less than the shortest lateness that is drawn.
 LOWEST = math.log10(0.4)
 BAR_SHARE = 0.8
+LINE_WIDTH, LINE_HEIGHT = 120, 24
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,24 @@ def _colour(trace: Mapping[str, Any]) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def points(counts: Sequence[int], *, most: int, steps: int) -> str:
+    """The corners of a line, the oldest count at the left edge: "0,24 2,12.5".
+
+    `most` reaches the upper edge; of `steps` places the last ones stay empty when there are
+    fewer counts.
+    """
+    apart = LINE_WIDTH / max(steps - 1, 1)
+    high = (LINE_HEIGHT - 2) / max(most, 1)
+    corners = [(at * apart, LINE_HEIGHT - 1 - one * high) for at, one in enumerate(counts)]
+    return " ".join(f"{x:.4g},{y:.4g}" for x, y in corners)
+
+
+def area(counts: Sequence[int], *, most: int, steps: int) -> str:
+    """The same, closed along the lower edge."""
+    if not counts:
+        return ""
+    right = (len(counts) - 1) * LINE_WIDTH / max(steps - 1, 1)
+    line = points(counts, most=most, steps=steps)
+    return f"0,{LINE_HEIGHT} {line} {right:.4g},{LINE_HEIGHT}"

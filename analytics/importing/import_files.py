@@ -90,7 +90,13 @@ def import_files(
         with _scratch(log) as work:
             try:
                 staged = stage(sources, work, scope)
-                _refuse_without_room(work, staged.size(work))
+                # The recorder writes to the same disk: an import must not be what fills it.
+                needed, room = ROOM * staged.size(work), disk.read_disk_space(work)
+                if room and room.free < needed:
+                    raise Refused(
+                        f"The import needs {needed >> 20} MiB, but the disk has only "
+                        f"{room.free >> 20} MiB. Free disk space on the disk of the event log."
+                    )
                 summary = _run(log, work, staged, progress)
                 out = work / "out"
                 by_day = _count_days(out) if is_dry else publish(out, log, uuid4().hex[:12])
@@ -149,16 +155,6 @@ def _scratch(log: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             (log / SCRATCH).rmdir()
-
-
-def _refuse_without_room(work: Path, size: int) -> None:
-    """The recorder writes to the same disk: an import must not be what fills it."""
-    room = disk.read_disk_space(work)
-    if room and room.free < ROOM * size:
-        raise Refused(
-            f"The import needs {ROOM * size >> 20} MiB, but the disk has only "
-            f"{room.free >> 20} MiB. Free disk space on the disk of the event log."
-        )
 
 
 def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[str, Any]:

@@ -79,12 +79,9 @@ def _budget(found: Report) -> dict[str, str] | None:
     now, month = (attainment(figures.late, *target) for figures in (found.total, found.budget))
     if now.share is None or month.budget_left is None or now.burn_rate is None:
         return None
-    return {
-        "Target": str(found.slo),
-        "Attainment": f"{percent(now.share)} ({now.result})",
-        "Error budget (28 days)": month.budget_text,
-        "Burn rate": f"{now.burn_rate:.2f}",
-    }
+    rates = {"Error budget (28 days)": month.budget_text, "Burn rate": f"{now.burn_rate:.2f}"}
+    attained = f"{percent(now.share)} ({now.result})"
+    return {"Target": str(found.slo), "Attainment": attained, **rates}
 
 
 def _is_shown(key: str, found: Report) -> bool:

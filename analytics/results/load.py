@@ -74,7 +74,7 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
             figures.counts["generated"][()] = 1
     with transaction.atomic():
         forget_day(day)
-        rows = (_row(day, cut, figures) for cut, figures in found.items())
+        rows = (_make_row(day, cut, figures) for cut, figures in found.items())
         DayFigures.objects.bulk_create(rows, batch_size=100)
         unexplained = []
         for row in result.tables["unexplained"]:
@@ -211,14 +211,12 @@ def _cuts(
             yield Cut(broker, pattern=pattern, destination=destination)
 
 
-def _row(day: date, cut: Cut, figures: Figures) -> DayFigures:
+def _make_row(day: date, cut: Cut, figures: Figures) -> DayFigures:
     return DayFigures(
         day=day,
         **cut._asdict(),
-        measured=figures.measured,
+        **{name: getattr(figures, name) for name in ("measured", "messages", "retried")},
         p99_ms=buckets.percentile(figures.late, 0.99),
-        messages=figures.messages,
-        retried=figures.retried,
         exhausted=figures.outcome(EXHAUSTED),
         entered=figures.fate(ENTERED),
         unexplained=figures.fate(UNEXPLAINED),

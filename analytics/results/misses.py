@@ -91,15 +91,11 @@ def _describe(found: Attainment, slo: Slo, parts: Sequence[Part]) -> str:
     )
     causes = [part for part in parts if _is_cause(part, late, found.measured)]
     if not causes:
-        return (
-            f"{text} No hours, destination or requested delay stand out, so the cause concerns the "
-            "whole topology."
-        )
-    shares = [
-        f"{'all' if part.late == late else percent(part.late / late)} of them {part.clause}"
-        for part in causes
-    ]
-    return f"{text} {capfirst(', and '.join(shares))}."
+        whole = "so the cause concerns the whole topology"
+        return f"{text} No hours, destination or requested delay stand out, {whole}."
+    shares = ("all" if part.late == late else percent(part.late / late) for part in causes)
+    clauses = (f"{one} of them {part.clause}" for one, part in zip(shares, causes, strict=True))
+    return f"{text} {capfirst(', and '.join(clauses))}."
 
 
 def _is_cause(part: Part, late: int, measured: int) -> bool:

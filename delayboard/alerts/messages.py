@@ -66,12 +66,12 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     if not lasting and not over:
         return None
     remaining = AlertNotice.objects.filter(receiver=receiver, is_cleared=False).count()
-    return AlertMessage.objects.create(
-        receiver=receiver,
-        title=_make_title(len(lasting), len(over), remaining),
-        body=_make_body(lasting, over, remaining - len(lasting)),
-        created_at=now,
-    )
+    # New problems, else how many remain of those that were reported.
+    title = f"Delayboard: {len(over)} resolved, {remaining} open" if remaining else ALL_CLEAR
+    title = f"Delayboard: {count_of(len(lasting), 'problem')}" if lasting else title
+    body = _make_body(lasting, over, remaining - len(lasting))
+    values = {"title": title, "body": body, "created_at": now}
+    return AlertMessage.objects.create(receiver=receiver, **values)
 
 
 def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
@@ -82,15 +82,6 @@ def write_test(receiver: AlertReceiver, now: datetime) -> AlertMessage:
         is_test=True,
         created_at=now,
     )
-
-
-def _make_title(begun: int, over: int, remaining: int) -> str:
-    """In one line: new problems, else how many remain of those that were reported."""
-    if begun:
-        return f"Delayboard: {count_of(begun, 'problem')}"
-    if remaining:
-        return f"Delayboard: {over} resolved, {remaining} open"
-    return ALL_CLEAR
 
 
 def _make_body(begun: Sequence[AlertProblem], over: Sequence[AlertProblem], others: int) -> str:

@@ -9,6 +9,7 @@ import logging
 import smtplib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 
 import apprise
@@ -65,7 +66,7 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
                 write_alerts(lease, now)
                 write_reports(now)
                 checked_at = now
-            send_due(now, lambda lease=lease: _is_alive(lease, beat))  # type: ignore[misc]
+            send_due(now, partial(_is_alive, lease, beat))
         beat({})
         stop.wait(IDLE_SECONDS)
     if current is not None:

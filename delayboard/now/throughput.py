@@ -10,7 +10,7 @@ from functools import cached_property
 from django.utils import timezone
 
 from analytics import minutes
-from analytics.charts.sparkline import area, points
+from analytics.charts.svg import area, points
 from analytics.minutes import RECENT, SHOWN, Flow
 from analytics.models import Firehose
 from analytics.observation import silent_firehoses, untapped

@@ -71,12 +71,10 @@ def name_tool(commands: Iterable[str], admin: Admin, options: str = "") -> str:
 
 def warn_about(commands: Iterable[str]) -> str:
     """What to do before them; "" for nothing."""
-    is_deleted = any(_DELETE in command for command in commands)
-    sentence = (
-        "Before you run these commands, stop all publishers of this queue. RabbitMQ drops "
-        "their messages until the queue is declared again."
-    )
-    return sentence if is_deleted else ""
+    if not any(_DELETE in command for command in commands):
+        return ""
+    stop = "Before you run these commands, stop all publishers of this queue."
+    return f"{stop} RabbitMQ drops their messages until the queue is declared again."
 
 
 def set_vhost(name: str) -> str:

@@ -54,15 +54,6 @@ def state_unless(unknown: Collection[Unknown]) -> str:
     return f"the message has {' or '.join(named)} for another queue" if named else ""
 
 
-def _is_named_delay(queue: Queue) -> bool:
-    """By the names of delay queues and hold queues, which have the TTL and the destination."""
-    named, exchange = split_name(queue.name), queue.dead_letter_exchange
-    if exchange is None or queue.message_ttl_ms is None:
-        return False
-    is_ours = named is not None and (exchange, queue.dead_letter_routing_key) == ("", named[0])
-    return is_ours or is_held_for(exchange, queue)
-
-
 @dataclass(frozen=True)
 class Death:
     """A message with this key that dies in a queue for a reason, and where it goes from there."""
@@ -208,16 +199,21 @@ class Context:
         A work queue with a TTL is none: its messages go to a queue for failed ones, or consumers
         read it.
         """
-        if queue.name in self.delays or _is_named_delay(queue):
+        # By the names of delay queues and hold queues, which have the TTL and the destination.
+        named, exchange = split_name(queue.name), queue.dead_letter_exchange
+        ends = (exchange, queue.dead_letter_routing_key)
+        is_ours = named is not None and ends == ("", named[0])
+        is_named = is_ours or (exchange is not None and is_held_for(exchange, queue))
+        if queue.name in self.delays or (queue.message_ttl_ms is not None and is_named):
             return ""
         if queue.message_ttl_ms is None or self.is_consumed(queue):
             return None
-        ends = [
+        reached = [
             end.queue
             for key in (self.keys(queue) or ())[:MOST_KEYS]
             for end in self.die(queue, "expired", key).delivered
         ]
-        if not ends or any(name == queue.name or has_dead_letter_name(name) for name in ends):
+        if not reached or any(one == queue.name or has_dead_letter_name(one) for one in reached):
             return None
         is_known = self.numbers(queue).consumers is not None
         return "" if is_known else f"consumers read “{queue.name}”"

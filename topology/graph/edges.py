@@ -89,8 +89,8 @@ def _death(queue: Queue) -> list[Edge]:
     elif may_delay(queue):
         when = "expired"
     else:
-        bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
-        when = "rejected or full" if bounded else "rejected"
+        is_bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
+        when = "rejected or full" if is_bounded else "rejected"
     has_ttl = queue.message_ttl_ms is not None
     what = f"dead-letters {when}" if has_ttl else f"dead-letters when {when}"
     ends = f"queue/{queue.name}", f"exchange/{exchange}"

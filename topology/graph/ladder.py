@@ -10,20 +10,18 @@ from datetime import timedelta
 from topology.content.text import count_text
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.delays import format_delay, format_span
+from topology.graph import live_values
 from topology.graph.live_values import queue_mark, rate_text
 from topology.snapshot import QueueNumbers, Snapshot, count_stuck_in
 
 NOWHERE = "nowhere"
 MARK_WORDS = {
-    "unknown": "no data",
-    "down": "not running",
+    **live_values.MARK_WORDS,
     "stuck": "stuck: no route to a queue",
-    "full": "full",
     "taken": "consumed before the due time",
     "no_consumer": "no consumer",
     "waiting": "waiting",
     "busy": "consumed",
-    "empty": "empty",
     "missing": "not bound",
     NOWHERE: "no queue bound",
 }

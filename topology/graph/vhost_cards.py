@@ -136,8 +136,7 @@ def _count_members(
 ) -> Card:
     queues = [member for member in ids if member.startswith("queue/")]
     found = Counter(marks[member] for member in queues if member in marks)
-    marked = {*found, *(["missing"] if is_missing else [])}
-    worst = next((mark for mark in WORST if mark in marked), "")
+    worst = next((one for one in WORST if found[one] or (is_missing and one == "missing")), "")
     card = replace(card, exchanges=len(ids) - len(queues), queues=len(queues))
     return replace(card, mark=worst, troubled=found[worst])
 

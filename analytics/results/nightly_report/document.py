@@ -48,12 +48,17 @@ def as_html(found: Report) -> str:
 
 def as_json(found: Report) -> dict[str, Any]:
     """Sentences, key figures and tables with raw values."""
-    made = contents(found)
+    made, run = contents(found), _run(found)
+    state = run and {
+        "state": RunState(run.state).value,
+        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+        **{name: getattr(run, name) for name in ("lines", "malformed", "error")},
+    }
     return {
         "day": found.period.first.isoformat(),
         "time_zone_of_hours": zone_name(),
         "generated": bool(found.generated_days),
-        "run": _run_values(found),
+        "run": state,
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
             for one in made["sentences"]
@@ -127,19 +132,6 @@ def _aligned(rows: Sequence[Sequence[str]], numbers: Sequence[int]) -> Iterator[
 
 def _run(found: Report) -> Run | None:
     return Run.objects.filter(day=found.period.first).first()
-
-
-def _run_values(found: Report) -> dict[str, Any] | None:
-    run = _run(found)
-    if run is None:
-        return None
-    return {
-        "state": RunState(run.state).value,
-        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
-        "lines": run.lines,
-        "malformed": run.malformed,
-        "error": run.error,
-    }
 
 
 def _style(name: str) -> str:

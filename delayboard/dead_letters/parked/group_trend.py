@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from analytics.charts.sparkline import area
+from analytics.charts.svg import area
 from delayboard.models import GroupHour, MessageGroup
 from topology.content.text import count_text
 
@@ -80,7 +80,7 @@ class Trend:
 
     @property
     def area(self) -> str:
-        """The corners of a small drawing, as analytics.charts.sparkline has it."""
+        """The corners of a small drawing, as analytics.charts.svg has it."""
         return area(self.counts, most=self.highest, steps=len(self.counts))
 
     @property

@@ -109,10 +109,8 @@ def _find_catch_alls(context: Context, wait: str, other: str) -> bool:
 def _make_hit(
     context: Context, death: Death, wait: str, other: RouteOutcome, unknown: frozenset[Unknown]
 ) -> Hit:
-    sentence = (
-        f"A message that fails in “{death.queue.name}” waits in “{wait}”, and then "
-        f"“{other.queue}” gets it again too."
-    )
+    waits = f"A message that fails in “{death.queue.name}” waits in “{wait}”"
+    sentence = f"{waits}, and then “{other.queue}” gets it again too."
     there = context.index.queues[wait]
     evidence = context.evidence(there, "x-dead-letter-exchange", sentence)
     home = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": death.queue.name}
@@ -138,10 +136,8 @@ def _find_returned_parking(context: Context) -> Iterator[Hit]:
         for name in reached.queues:
             keys = [one.routing_key for one in context.index.definitions.leads(source.name, name)]
             if has_dead_letter_name(bound.destination, name) and bound.routing_key not in keys:
-                sentence = (
-                    f"A message with the key “{bound.routing_key}” arrives in "
-                    f"“{bound.destination}” and in “{name}” again."
-                )
+                arrives = f"arrives in “{bound.destination}” and in “{name}” again"
+                sentence = f"A message with the key “{bound.routing_key}” {arrives}."
                 found = (bound.identity, "routing_key", bound.routing_key)
                 yield Hit(source.name, context.evidence_of(*found, sentence))
 

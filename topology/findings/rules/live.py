@@ -88,10 +88,8 @@ def _explain_full(context: Context, target: Queue) -> tuple[str, str]:
 def _find_slow(context: Context) -> Iterator[Hit]:
     for one, number, is_leaving in _list_stuck_queues(context):
         if number > IN_FLIGHT and is_leaving and not _missing_keys(context, one):
-            sentence = (
-                f"{count_of(number, 'message', 'is')} past their time in “{one.name}”, and "
-                f"RabbitMQ sends at most {IN_FLIGHT} at once."
-            )
+            past = f"{count_of(number, 'message', 'is')} past their time in “{one.name}”"
+            sentence = f"{past}, and RabbitMQ sends at most {IN_FLIGHT} at once."
             yield Hit("", number_evidence(one, "messages", number, sentence))
 
 
@@ -141,10 +139,8 @@ def _find_growing(context: Context) -> Iterator[Hit]:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         if earlier is None or earlier.messages is None or count_growth(numbers, earlier) <= 0:
             continue
-        sentence = (
-            f"“{one.name}” has {count_growth(numbers, earlier)} more dead letters than one to two "
-            "minutes ago."
-        )
+        grown = count_growth(numbers, earlier)
+        sentence = f"“{one.name}” has {grown} more dead letters than one to two minutes ago."
         yield Hit("", number_evidence(one, "messages", numbers.messages or 0, sentence))
 
 

@@ -44,10 +44,8 @@ def _is_delay(context: Context, one: Queue) -> bool:
 def _find_lost_by_crashes(context: Context) -> Iterator[Hit]:
     for one, _ in _list_crashing(context):
         if (limit := delivery_limit(one, context.version)) is not None and _drops(context, one):
-            sentence = (
-                f"Consumers of “{one.name}” fail with the same messages again and again. RabbitMQ "
-                f"drops a message after {_failures(limit)}."
-            )
+            fail = f"Consumers of “{one.name}” fail with the same messages again and again."
+            sentence = f"{fail} RabbitMQ drops a message after {_failures(limit)}."
             value, set_by = str(limit), context.set_by(one, "x-delivery-limit")
             evidence = Evidence(one.identity, "x-delivery-limit", value, set_by, sentence)
             is_lost = one.dead_letter_exchange is None
@@ -111,10 +109,8 @@ def _find_growing_retries(context: Context) -> Iterator[Hit]:
         taken = sum(_count_taken(context, each) for each in work)
         if grown > taken and _find_failing(context, work):
             names = ", ".join(f"“{each.name}”" for each in work[:3])
-            sentence = (
-                f"“{one.name}” has {grown} more messages than one to two minutes ago, and most "
-                f"deliveries of {names} fail."
-            )
+            more = f"{grown} more messages than one to two minutes ago"
+            sentence = f"“{one.name}” has {more}, and most deliveries of {names} fail."
             evidence = number_evidence(one, "messages", numbers.messages or 0, sentence)
             yield Hit("", evidence, tuple(list_consumers(each.name) for each in work))
 

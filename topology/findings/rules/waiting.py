@@ -85,10 +85,9 @@ def _dropping_limit(one: Queue) -> str:
 def _find_deleted_early(context: Context) -> Iterator[Hit]:
     for one, ttl_ms, expires_ms in _list_leased(context):
         if expires_ms <= ttl_ms:
-            sentence = (
-                f"RabbitMQ deletes “{one.name}” after {time_of(expires_ms)} without use, and a "
-                f"message waits {time_of(ttl_ms)}."
-            )
+            unused = f"after {time_of(expires_ms)} without use"
+            waits = f"a message waits {time_of(ttl_ms)}"
+            sentence = f"RabbitMQ deletes “{one.name}” {unused}, and {waits}."
             repair = context.redeclare(one, {EXPIRES: None})
             yield Hit("", context.evidence(one, EXPIRES, sentence), repair)
 
@@ -97,10 +96,8 @@ def _find_unrenewed(context: Context) -> Iterator[Hit]:
     for one, ttl_ms, expires_ms in _list_leased(context):
         if one.type == "quorum" and expires_ms > ttl_ms:
             late = time_of(expires_ms - ttl_ms)
-            sentence = (
-                f"A message can be lost that arrives in “{one.name}” later than {late} after the "
-                "queue was declared."
-            )
+            later = f"later than {late} after the queue was declared"
+            sentence = f"A message can be lost that arrives in “{one.name}” {later}."
             yield Hit("", context.evidence(one, EXPIRES, sentence))
 
 
