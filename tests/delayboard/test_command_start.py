@@ -24,7 +24,7 @@ _NOT_LOADED = (
     *("delayboard.urls", "delayboard.views", "delayboard.live", "delayboard.worker"),
     *("delayboard.alerts", "delayboard.dead_letters.replay", "delayboard.retention.table"),
     *("analytics.jobs", "analytics.charts", "analytics.views", "topology.views", "topology.admin"),
-    *("topology.graph.layout", "delayboard.templatetags"),
+    *("topology.graph.dot", "delayboard.templatetags"),
 )
 _RUN = """
 import sys
