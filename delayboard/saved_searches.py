@@ -8,9 +8,10 @@ from urllib.parse import parse_qs, urlencode
 
 from django.db import IntegrityError, transaction
 
-from analytics.scheduled.queries import filter as scheduled_filter
-from delayboard.dead_letters.search import QueryError, rights
-from delayboard.dead_letters.search.query import parse
+from analytics.scheduled.queries.filter import FIELDS, NAMES
+from analytics.search.query import QueryError, parse
+from analytics.search.rights import reveals
+from delayboard.dead_letters import search
 from delayboard.models import SavedSearch, SearchedList
 from topology import audit, redaction
 from topology.access import User
@@ -21,7 +22,7 @@ LONGEST_NAME = 100
 LONGEST_QUERY = 2000
 # The parameters of a list without a query language that are its search.
 PARAMETERS = {
-    SearchedList.SCHEDULED: (*scheduled_filter.NAMES, "overdue", "stuck", "sort"),
+    SearchedList.SCHEDULED: (*NAMES, "overdue", "stuck", "sort"),
     SearchedList.FINDINGS: ("q", "severity", "sort"),
 }
 
@@ -50,8 +51,8 @@ def find_searches(
 
 def _reveals(row: SavedSearch, hidden: Redaction) -> bool:
     if row.searched == SearchedList.PARKED_MESSAGES:
-        return rights.reveals(hidden, row.query)
-    return not hidden.is_empty and "text" in parse_qs(row.query)
+        return search.reveals(hidden, row.query)
+    return any(reveals(hidden, one, FIELDS) for one in parse_qs(row.query).get("text", ()))
 
 
 def save_search(
@@ -66,7 +67,7 @@ def save_search(
         raise SavedSearchError("The search is too long. Shorten it.")
     try:
         if searched == SearchedList.PARKED_MESSAGES:
-            parse(query, datetime.now(UTC))
+            parse(query, datetime.now(UTC), search.FIELDS)
         with transaction.atomic():
             row = SavedSearch.objects.create(
                 broker=broker, searched=searched, name=name, query=query, created_by_id=user.pk

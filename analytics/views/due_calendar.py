@@ -140,7 +140,7 @@ def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:
 
 def _link(filters: Filter, at: datetime, span: timedelta, destination: str = "") -> str:
     changes = {"destination": destination} if destination else {}
-    return filters.query(from_=written_moment(at), until=written_moment(at + span), **changes)
+    return filters.url(from_=written_moment(at), until=written_moment(at + span), **changes)
 
 
 def short_count(number: int) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
@@ -10,6 +9,7 @@ from analytics.models.results import Reason
 from analytics.models.run import ExcludedLine
 from analytics.views.reports import read_day
 from topology import access
+from topology.database.paging import read_slice
 from topology.models import Role
 
 PAGE = 30
@@ -19,8 +19,8 @@ PAGE = 30
 @access.everywhere(Role.VIEWER)
 def runs(request: HttpRequest) -> HttpResponse:
     """The nightly runs of all days; they read the events of all brokers."""
-    page = Paginator(Run.objects.defer("output"), PAGE).get_page(request.GET.get("page"))
-    at_work = next((run for run in page if run.is_at_work), None)
+    page = read_slice(Run.objects.defer("output"), request.GET.get("after", ""), PAGE)
+    at_work = next((run for run in page.rows if run.is_at_work), None)
     return render(request, "analytics/runs.html", {"page": page, "at_work": at_work})
 
 

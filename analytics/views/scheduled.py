@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,6 @@ from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, message_page
-from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.pages.scheduled_page import ScheduledList, load_list
 from analytics.scheduled.queries import listing, search
 from analytics.scheduled.queries.filter import Filter, parse
@@ -22,6 +21,8 @@ from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar
 from analytics.views.streaming import download
 from topology import access, audit, redaction
+from topology.content.export_format import FORMS
+from topology.database.paging import row_number
 from topology.delays import MOMENT_HELP
 from topology.models import Broker, Role
 from topology.redaction import Redaction
@@ -29,10 +30,6 @@ from topology.views.sorting import read_sort
 
 # Ends of the ranges, in the order of counts.SPANS.
 DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}
-EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
-    "jsonl": ("application/x-ndjson", export.as_json_lines),
-    "csv": ("text/csv; charset=utf-8", export.as_csv),
-}
 
 
 @require_safe
@@ -46,10 +43,9 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     form = request.GET.get("as", "")
     if form:
         return _export(request, brokers, filters, form, now, hidden)
-    place = listing.read_place(request.GET.get("after", ""))
-    sort = "" if filters.text else read_sort(request, ("due",), "due")
+    after, sort = row_number(request.GET.get("after", "")), read_sort(request, ("due",), "due")
     is_reversed = sort == "-due"
-    shown = load_list(brokers, filters, now, hidden=hidden, place=place, is_reversed=is_reversed)
+    shown = load_list(brokers, filters, now, hidden=hidden, after=after, is_reversed=is_reversed)
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": choice.chosen,
@@ -57,9 +53,12 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "listing": shown,
         "sort": sort,
         "filters": filters,
+        "after": after,
         "moment_help": MOMENT_HELP,
         "strip": _strip(shown, filters),
-        "calendar": due_calendar(brokers, shown.topologies, filters, now) if not place else None,
+        "calendar": due_calendar(brokers, shown.topologies, filters, now)
+        if after is None
+        else None,
         "operated": operated,
         "may_change": bool(operated),
         "live": ",".join(str(broker.pk) for broker in brokers),
@@ -100,16 +99,14 @@ def _export(
     hidden: Mapping[int, Redaction],
 ) -> HttpResponseBase:
     """Raises Http404 for a form that there is none of."""
-    if form not in EXPORTS:
+    if form not in FORMS:
         raise Http404
     if filters.problems:
         sentences = "\n".join(filters.problems.values())
         return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
-    content_type, write = EXPORTS[form]
     rows = listing.filter_waiting(brokers, filters, now)
-    parts = write(export.lines(rows, filters.text, hidden))
-    name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
-    return download(request, parts, content_type, name)
+    lines = export.lines(rows, filters.query, hidden)
+    return download(request, export.write(form, lines), form, "scheduled")
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def _strip(listing: ScheduledList, filters: Filter) -> list[Figure]:
         return []
 
     def link(**changes: str) -> str:
-        return filters.query(**{"from_": "", "until": "", "overdue": "", "stuck": ""} | changes)
+        return filters.url(**{"from_": "", "until": "", "overdue": "", "stuck": ""} | changes)
 
     figures = [
         Figure("waiting", total.waiting, link(), is_doubtful=bool(listing.doubts)),

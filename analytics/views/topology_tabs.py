@@ -14,9 +14,10 @@ from analytics.models import Firehose
 from analytics.observation import untapped
 from analytics.retention.index_rows import MINUTES
 from analytics.scheduled.pages.scheduled_page import load_list
-from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries import search
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
+from topology.database.paging import row_number
 from topology.models import Role, Topology
 from topology.views.topologies.shared import head_context, with_topology
 
@@ -27,13 +28,14 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
     now, broker = datetime.now(UTC), topology.broker
     hidden = {broker.pk: redaction.rules_for(request.user, broker)}
     filters = search.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
-    place = listing.read_place(request.GET.get("after", ""))
+    after = row_number(request.GET.get("after", ""))
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         **head_context(request, topology),
         "tab": "messages",
         "filters": filters,
-        "listing": load_list([broker], filters, now, hidden=hidden, place=place),
+        "after": after,
+        "listing": load_list([broker], filters, now, hidden=hidden, after=after),
         "operated": operated,
         "may_change": broker in operated,
     }

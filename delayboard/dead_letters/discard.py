@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.parked.merge_groups import lock_members
-from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.search import QueryError, index, search_by
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from topology import audit, work
+from topology.database.select_keys import match_keys
 from topology.models import Broker, Work
 
 KIND = "parked_messages"
@@ -173,7 +173,7 @@ def _select_messages(change: ParkedChange, now: datetime) -> tuple[ParkedMessage
         return ParkedMessage.objects.filter(group__in=change.group.member_ids), False
     assert change.created_by is not None
     search = search_by(change.created_by, change.broker, change.query, now)
-    return search.messages(), search.reads_messages
+    return search.messages(), search.reads_each
 
 
 def _find_unsearched(change: ParkedChange, kind: Kind) -> ParkedMessages:

@@ -6,23 +6,20 @@ What the recorder saw enter is listed; of what no tap sees only the depth is kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from heapq import merge
-from itertools import islice
-
-from django.db.models import QuerySet
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.observation import due_before, untapped
 from analytics.scheduled.pages import scheduled_page
 from analytics.scheduled.pages.lines import Line, Reader
-from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.listing import Place
+from analytics.scheduled.queries.search import ScheduledSearch
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.status import TopologyDoubt
+from analytics.search.find import Found
 from topology.clients.attempts import count_failures
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
@@ -81,18 +78,13 @@ class Depth:
 
 @dataclass(frozen=True)
 class RetryList:
-    """`retries` are in due order; `next_place` is where the next page begins, "" on the last.
-
-    `remark` says why a search may have found more.
-    """
+    """`retries` are in due order."""
 
     topologies: Sequence[Topology]
     depths: Sequence[Depth]
     doubts: Sequence[TopologyDoubt]
     retries: Sequence[Retry] = ()
-    is_first: bool = True
-    next_place: str = ""
-    remark: str = ""
+    found: Found = field(default_factory=Found)
 
     @property
     def has_no_entry_tap(self) -> bool:
@@ -106,7 +98,7 @@ def retrying(
     now: datetime,
     *,
     hidden: Mapping[int, Redaction],
-    place: Place | None = None,
+    after: int | None = None,
 ) -> RetryList:
     """What waits in the brokers' retry topologies; nothing is listed while the filter has problems.
 
@@ -122,46 +114,19 @@ def retrying(
         topologies=topologies,
         depths=_depths(topologies, scope, read),
         doubts=scheduled_page.doubts(scope, brokers, topologies),
-        is_first=place is None,
     )
     if filters.problems:
         return shown
     asked = [one for one in topologies if filters.topology in ("", one.slug)]
-    found, remark = _find_page(brokers, filters, asked, scope, place)
-    reader = Reader(hidden, scope.not_observed, scope.stuck)
-    page, next_place = scheduled_page.page_of(found)
-    retries = [_retry(row, reader.line(row, now)) for row in page]
-    return replace(shown, retries=retries, next_place=next_place, remark=remark)
-
-
-def _find_page(
-    brokers: Sequence[Broker],
-    filters: Filter,
-    topologies: Sequence[Topology],
-    scope: Scope,
-    place: Place | None,
-) -> tuple[list[ScheduledMessage], str]:
-    """A page and one row more if there is one, in due order; why a search may have found more."""
     delivered = due_before(scope.delivered_before, scope.stuck)
-    rows = listing.filter_waiting(brokers, filters, scope.now, delivered=delivered)
-    if filters.text:
-        of_these = rows.filter(topology__in=[one.pk for one in topologies])
-        matches = search.search(
-            listing.after(of_these, place), filters.text, scheduled_page.PAGE + 1
-        )
-        ids = [match.pk for match in matches.matches[: scheduled_page.PAGE + 1]]
-        by_id = ScheduledMessage.objects.select_related("broker", "topology").in_bulk(ids)
-        return [by_id[pk] for pk in ids if pk in by_id], matches.remark
-    # One by one, for the index of each is in due order, and of a million rows few may be retries.
-    pages = [_page(rows, one, place) for one in topologies if scope.by_topology[one.pk]]
-    merged = merge(*pages, key=lambda row: (row.due_at, row.pk))
-    return list(islice(merged, scheduled_page.PAGE + 1)), ""
-
-
-def _page(
-    rows: QuerySet[ScheduledMessage], topology: Topology, place: Place | None
-) -> list[ScheduledMessage]:
-    return listing.page_after(rows.filter(topology=topology), place, scheduled_page.PAGE + 1)
+    waiting = listing.filter_waiting(brokers, filters, scope.now, delivered=delivered)
+    # One by one, for of a million rows few may be retries.
+    parts = [one.pk for one in asked if scope.by_topology[one.pk]]
+    search = ScheduledSearch(brokers, waiting.filter(topology__in=parts), filters.query, parts)
+    found, page = scheduled_page.find_page(search, after)
+    reader = Reader(hidden, scope.not_observed, scope.stuck)
+    retries = [_retry(row, reader.line(row, now)) for row in page]
+    return replace(shown, retries=retries, found=found)
 
 
 def _retry(row: ScheduledMessage, line: Line) -> Retry:

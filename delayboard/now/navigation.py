@@ -267,6 +267,6 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
 
 def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
     """As the rules of each broker let them be seen."""
-    shown = groups.page(brokers, groups.GroupFilter(text=text), rules).groups[:MOST]
+    shown = groups.page(brokers, groups.GroupFilter(text=text), rules).rows[:MOST]
     links = (Link(str(one), "message_group", (one.broker.slug, str(one.pk))) for one in shown)
     return list(map(Place, links, (one.broker.name for one in shown)))

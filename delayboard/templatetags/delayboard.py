@@ -332,7 +332,7 @@ def sort_head(context: template.Context, first: str, label: str) -> dict[str, st
     name = first.removeprefix("-")
     other = name if first.startswith("-") else f"-{name}"
     wanted = other if context["sort"] == first else first
-    url = query(context, sort=wanted, **dict.fromkeys(("from", "after", "before")))
+    url = query(context, sort=wanted, after=None)
     order = {name: "ascending", f"-{name}": "descending"}.get(context["sort"], "")
     return {"label": label, "order": order, "url": url}
 

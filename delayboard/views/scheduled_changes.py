@@ -85,18 +85,14 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
     choice = access.choose_brokers(request)
     brokers = choice.shown
     rows = ScheduledChange.objects.filter(broker__in=brokers)
-    before = paging.row_number(request.GET.get("before", ""))
     shown = rows.select_related("topology", "broker", "requested_by")
-    page, older = paging.newest_page(shown, before, SHOWN)
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     kept = Interception.objects.filter(broker__in=brokers).exclude(state=InterceptionState.CLOSED)
     context = {
         "broker": choice.chosen,
         "shows_brokers": choice.only is None,
         "worker_is_missing": rows.filter(state__in=OPEN).exists() and is_missing(CHANGES),
-        "changes": page,
-        "before": before,
-        "older": older,
+        "page": paging.read_page(shown, request.GET.get("after", ""), SHOWN),
         "open": OPEN,
         "operated": set(operated.values_list("pk", flat=True)),
         "interceptions": kept.select_related("work", "broker"),
@@ -185,7 +181,7 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
         found = listing.filter_waiting(brokers, wanted, now).select_related(
             "broker", "topology__broker"
         )
-        rows = list(islice(export.read(found, wanted.text), MOST + 1))
+        rows = list(islice(export.read(found, wanted.query), MOST + 1))
         if rows and len(rows) <= MOST and len({row.broker_id for row in rows}) == 1:
             return rows
     sentence = " ".join(wanted.problems.values())
@@ -196,7 +192,7 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
         "command scheduled."
     )
     messages.error(request, sentence)
-    return redirect(reverse("analytics:scheduled") + wanted.query())
+    return redirect(reverse("analytics:scheduled") + wanted.url())
 
 
 def _kind(text: str) -> ChangeKind:

@@ -24,8 +24,9 @@ from analytics.results.period import Period
 from analytics.results.section import DEFINITIONS, search_of
 from analytics.results.slo import Attainment
 from analytics.retention.index_rows import DELIVERED
+from analytics.search.query import Condition, Pattern, Range, parse
 from analytics.views import reports
-from delayboard.dead_letters.search.query import Condition, Pattern, Span, parse
+from delayboard.dead_letters.search import FIELDS
 from tests.analytics import result_rows
 from tests.builders import make_pair
 from topology.models import AuditEntry, Broker, Grant, Role, State, Topology
@@ -129,7 +130,7 @@ def test_tables_of_dead_letters_and_causes_link_to_the_parked_messages(viewer: C
     assert queries.count(f'reason:"rejected" {day}') == 2
     assert any(query.startswith("died:") for query in queries)
     for query in queries:
-        assert parse(query, datetime.now(UTC)).state == "any"
+        assert parse(query, datetime.now(UTC), FIELDS).chosen == {"state": "any"}
     assert viewer.get(links[0]).status_code == 200
 
 
@@ -163,11 +164,11 @@ def test_dead_letters_by_reason_and_by_origin_have_the_same_sums(viewer: Client)
 
 def test_a_text_in_a_link_is_quoted_for_thesearch_of() -> None:
     text = 'a"b\\c* d:e'
-    found = parse(search_of(DAY, DAY, exception=text), datetime.now(UTC)).conditions
+    found = parse(search_of(DAY, DAY, exception=text), datetime.now(UTC), FIELDS).conditions
     assert found[0] == Condition("exception", Pattern((text,)))
     assert found[1:] == (
-        Condition("parked", Span(datetime(2026, 11, 20, tzinfo=UTC))),
-        Condition("parked", Span(None, datetime(2026, 11, 21, tzinfo=UTC))),
+        Condition("parked", Range(datetime(2026, 11, 20, tzinfo=UTC))),
+        Condition("parked", Range(None, datetime(2026, 11, 21, tzinfo=UTC))),
     )
 
 

@@ -236,9 +236,9 @@ def test_pages_follow_each_other_without_gap_or_overlap(topology: Topology) -> N
     projection.project(topology, [an_entry(f"m{n}", NOON + ms(n // 3)) for n in range(10)])
     waiting = listing.waiting([topology.broker])
     seen: list[str] = []
-    place = None
-    while page := listing.page_after(waiting, place, 4):
+    last = None
+    while page := list(listing.after_row(waiting, last)[:4]):
         seen += [row.key for row in page]
-        assert page[-1].due_at is not None
-        place = (page[-1].due_at, page[-1].pk)
+        last = page[-1]
     assert seen == [f"m{n}" for n in range(10)]
+    assert list(listing.after_row(waiting.reverse(), last)) == list(waiting.reverse()[1:])

@@ -76,22 +76,22 @@ def test_a_written_moment_is_read_back_to_the_second(moment: datetime) -> None:
 @given(st.fixed_dictionaries({"topology": WORDS, "destination": WORDS, "text": WORDS}))
 def test_a_filter_is_written_back_as_it_was_read(values: dict[str, str]) -> None:
     wanted = parse(values | {"from": "-1d", "until": "+1d", "overdue": "1"}, NOON)
-    again = dict(parse_qsl(wanted.query().removeprefix("?"), keep_blank_values=True))
+    again = dict(parse_qsl(wanted.url().removeprefix("?"), keep_blank_values=True))
     assert parse(again, NOON) == wanted
 
 
 def test_a_filter_of_nothing_leaves_everything() -> None:
     assert parse({}, NOON) == Filter()
     assert not Filter().is_narrowed
-    assert Filter().query() == "?"
+    assert Filter().url() == "?"
 
 
 def test_the_chosen_broker_stays_and_narrows_nothing() -> None:
     wanted = parse({"broker": "shop"}, NOON)
     assert not wanted.is_narrowed
-    assert wanted.query(overdue="1") == "?broker=shop&overdue=1"
+    assert wanted.url(overdue="1") == "?broker=shop&overdue=1"
 
 
 def test_a_part_of_the_query_can_be_changed_or_left_out() -> None:
     wanted = parse({"topology": "orders", "from": "now", "overdue": "1"}, NOON)
-    assert wanted.query(from_="", until="+1h", overdue="") == "?topology=orders&until=%2B1h"
+    assert wanted.url(from_="", until="+1h", overdue="") == "?topology=orders&until=%2B1h"

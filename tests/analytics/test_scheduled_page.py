@@ -102,7 +102,7 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
     text = first.content.decode()
     assert "m-049" in text
     assert "m-050" not in text
-    place = first.context["listing"].next_place
+    place = first.context["listing"].found.edge
     second = viewer.get(reverse("analytics:scheduled"), {"after": place})
     text = second.content.decode()
     assert "m-049" not in text
@@ -112,7 +112,7 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
     names = [line.name for line in last.context["listing"].lines]
     assert names == [f"m-{n:03}" for n in range(total - 1, 2, -1)]
     assert 'aria-sort="descending"' in last.content.decode()
-    rest = {"sort": "-due", "after": last.context["listing"].next_place}
+    rest = {"sort": "-due", "after": last.context["listing"].found.edge}
     names = [
         line.name for line in viewer.get(last.request["PATH_INFO"], rest).context["listing"].lines
     ]
@@ -171,7 +171,8 @@ def test_every_part_of_the_filter_leaves_what_it_says(
     answer = viewer.get(reverse("analytics:scheduled"), query)
     shown = answer.context["listing"]
     assert {line.name for line in shown.lines} == found
-    assert shown.summary.matching == len(found)
+    assert shown.matching == len(found)
+    assert (shown.summary is None) == ("text" in query)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,8 @@ def test_every_part_of_the_filter_leaves_what_it_says(
     [
         ({"from": "tomorrow"}, "“tomorrow” is not a time."),
         ({"from": "+2h", "until": "+1h"}, "later than the start"),
-        ({"text": "x" * 201}, "longer than 200 characters"),
+        ({"text": "x" * 501}, "longer than 500 characters"),
+        ({"text": "tenant:7"}, "the field is unknown. Use one of id, correlation,"),
     ],
 )
 def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
@@ -210,10 +212,10 @@ def test_another_page_of_a_search_goes_on_where_the_first_ended(
     projection.project(topology, [an_entry(f"found-{n:03}", LATER + ms(n)) for n in range(total)])
     first = viewer.get(reverse("analytics:scheduled"), {"text": "found"}).context["listing"]
     assert len(first.lines) == PAGE
-    query = {"text": "found", "after": first.next_place}
+    query = {"text": "found", "after": first.found.edge}
     second = viewer.get(reverse("analytics:scheduled"), query).context["listing"]
     assert [line.name for line in second.lines] == [f"found-{n:03}" for n in range(PAGE, total)]
-    assert not second.next_place
+    assert second.found.edge is None
 
 
 def test_the_export_holds_everything_that_was_asked_for(viewer: Client, topology: Topology) -> None:
@@ -244,10 +246,10 @@ def test_an_export_is_streamed_to_asynchronous_servers_too(topology: Topology) -
 async def test_what_is_streamed_is_made_piece_by_piece() -> None:
     made = []
 
-    def parts() -> Iterator[str]:
+    def parts() -> Iterator[bytes]:
         for number in range(3):
             made.append(number)
-            yield str(number)
+            yield str(number).encode()
 
     async for part in streaming.one_by_one(parts()):
         assert made[-1] == int(part)

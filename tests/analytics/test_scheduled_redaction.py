@@ -210,12 +210,12 @@ def test_a_text_is_not_searched_where_something_is_hidden(
         assert not desk.lines
         assert desk.summary is None
         assert answer.context["calendar"] is None
-        assert "on “Main” from you." in answer.content.decode()
+        assert "The rules are those of “Main”." in answer.content.decode()
     for form in ("csv", "jsonl"):
         query = {"text": "4111", "as": form}
         answer = client.get(reverse("analytics:scheduled"), query)
         assert answer.status_code == 400
-        assert "Text search is not available" in answer.content.decode()
+        assert "you cannot search for words" in answer.content.decode()
 
 
 def test_a_text_is_searched_where_nothing_is_hidden(topology: Topology, other: Topology) -> None:
@@ -224,7 +224,33 @@ def test_a_text_is_searched_where_nothing_is_hidden(topology: Topology, other: T
     assert exported(client, text="4111", topology="bills").keys() == {"other-1"}
     assert "other-1" in shown(client, text="4111", topology="bills")
     assert "other-1" in shown(reader(Role.VIEWER, other.broker), text="4111")
-    assert "Text search is not available" in shown(client, text="4111", topology="orders")
+    assert "you cannot search for words" in shown(client, text="4111", topology="orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_allowed"),
+    [
+        ("header.tenant:seven", True),
+        ("body.order:17 id:main-1", True),
+        ("header.Authorization:s3*", False),
+        ("-header.authorization:x", False),
+        ("header.nested.authorization:s3cret", False),
+        ("body.card:4111", False),
+        ("body.card.last:>1", False),
+        ("header.tenant:seven s3cret", False),
+    ],
+)
+def test_a_field_is_searched_where_no_rule_hides_it(
+    topology: Topology, other: Topology, text: str, is_allowed: bool
+) -> None:
+    hide("authorization", "card", broker=topology.broker)
+    query = {"text": text, "topology": "orders"}
+    client = reader(Role.VIEWER)
+    answer = client.get(reverse("analytics:scheduled"), query)
+    assert [line.name for line in answer.context["listing"].lines] == ["main-1"] * is_allowed
+    assert ("The rules are those of “Main”." in answer.content.decode()) is not is_allowed
+    answer = client.get(reverse("analytics:scheduled"), query | {"as": "jsonl"})
+    assert answer.status_code == (200 if is_allowed else 400)
 
 
 def test_everything_else_can_be_asked_for(topology: Topology, other: Topology) -> None:

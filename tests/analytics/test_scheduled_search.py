@@ -7,7 +7,8 @@ from django.db import connection
 
 from analytics.models import ScheduledBody, ScheduledMessage, ScheduledText, TextPosition
 from analytics.scheduled.queries import listing, search, texts
-from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.filter import parse
+from analytics.search import find
 from topology.database import text_index
 from topology.models import Topology
 
@@ -39,10 +40,15 @@ def put(topology: Topology, number: int, **changes: object) -> list[ScheduledMes
     )
 
 
-def found(topology: Topology, text: str) -> tuple[list[int], str]:
-    rows = listing.filter_waiting([topology.broker], Filter(), NOW)
-    result = search.search(rows, text, WANTED)
-    return [match.pk for match in result.matches], result.remark
+def found(topology: Topology, text: str, after: int | None = None) -> tuple[list[int], bool]:
+    """The ids on a page, and whether a limit ended the search."""
+    filters = parse({"text": text}, NOW)
+    assert not filters.problems
+    rows = listing.filter_waiting([topology.broker], filters, NOW)
+    result = find.find(
+        search.ScheduledSearch([topology.broker], rows, filters.query), after, WANTED
+    )
+    return list(result.ids), result.was_cut
 
 
 def indexed() -> set[int]:
@@ -52,7 +58,7 @@ def indexed() -> set[int]:
 @pytest.fixture
 def many(topology: Topology) -> list[ScheduledMessage]:
     """More than are read as they are, with texts."""
-    rows = put(topology, search.HEAD + 60)
+    rows = put(topology, find.HEAD + 60)
     while texts.keep_up():
         pass
     assert indexed() == {row.pk for row in rows}
@@ -63,24 +69,62 @@ def test_what_is_far_down_is_found_by_the_index(
     topology: Topology, many: list[ScheduledMessage]
 ) -> None:
     last = many[-1]
-    assert found(topology, last.message_id) == ([last.pk], "")
-    assert found(topology, last.message_id.upper()) == ([last.pk], "")
-    assert found(topology, "nowhere") == ([], "")
-    assert found(topology, "sage-359x") == ([], "")
+    assert found(topology, last.message_id) == ([last.pk], False)
+    assert found(topology, last.message_id.upper()) == ([last.pk], False)
+    assert found(topology, "nowhere") == ([], False)
+    assert found(topology, "sage-359x") == ([], False)
 
 
 def test_what_is_common_is_found_among_the_next(
     topology: Topology, many: list[ScheduledMessage]
 ) -> None:
-    ids, remark = found(topology, "tenant")
-    assert ids == [row.pk for row in many[: search.HEAD]]
-    assert remark == f"Delayboard searched only the next {search.HEAD} messages in due order."
+    assert found(topology, "tenant") == ([row.pk for row in many[:WANTED]], False)
+    rest = found(topology, "tenant", many[find.HEAD].pk)
+    assert rest == ([row.pk for row in many[find.HEAD + 1 :][:WANTED]], False)
 
 
-def test_two_parked_messages_are_looked_for_without_the_index(
+def test_a_word_of_two_signs_is_looked_for_without_the_index(
     topology: Topology, many: list[ScheduledMessage]
 ) -> None:
-    assert found(topology, "-7")[0] == [row.pk for row in many if "-7" in row.message_id]
+    assert found(topology, '"-7"')[0] == [row.pk for row in many if "-7" in row.message_id]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("header.tenant:unusual", 1),
+        ("header.tenant:UN*ual", 1),
+        ("header.tenant:tenant -header.tenant:unusual message-35", 11),
+        ("header.n:>6", 1),
+        ("header.n:7.0 body.a.b:x", 1),
+        ("-header.n:7 id:message-360", 0),
+        ('header.tenant:"" header.n:7', 0),
+        ("header.tenant:*u*l body.a.b:X", 1),
+        ("correlation:cor* attempt:1 size:7", 1),
+        ("queue:QUEUE-1 key:*.new exchange:events", 1),
+        ("entered:<2h queue:*", 361),
+        ("entered:>2h", 0),
+    ],
+)
+def test_a_field_is_searched(
+    topology: Topology, many: list[ScheduledMessage], text: str, number: int
+) -> None:
+    (row,) = put(
+        topology,
+        1,
+        headers_json='{"tenant":"Unusual","n":7}',
+        correlation_id="Corr",
+        size=7,
+        queue="queue-1",
+        exchange="events",
+        routing_key="orders.new",
+    )
+    ScheduledBody.objects.create(message=row, body=b'{"a":{"b":"X"}}')
+    texts.keep_up()
+    ids, _ = found(topology, text)
+    assert len(ids) == min(number, WANTED)
+    if number == 1:
+        assert ids == [row.pk]
 
 
 def test_what_is_too_young_for_the_index_is_found_too(
@@ -89,7 +133,7 @@ def test_what_is_too_young_for_the_index_is_found_too(
     (young,) = put(topology, 1, correlation_id="Just-Came", entered_at=datetime.now(UTC))
     texts.keep_up()
     assert young.pk not in indexed()
-    assert found(topology, "just-came") == ([young.pk], "")
+    assert found(topology, "just-came") == ([young.pk], False)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +142,12 @@ def test_what_is_too_young_for_the_index_is_found_too(
         ('{"name":"Größe"}', b"", "GRÖSSE"),
         ('{"a":"100%"}', b"", "100%"),
         ('{"a_b":"x"}', b"", "a_b"),
-        ('{"q":"say \\"hi\\""}', b"", 'say \\"hi\\"'),
-        ("{}", "Straße 7".encode(), "strasse 7"),
-        ("{}", b'{"order": 77}', '"ORDER": 77'),
+        ("{}", "Straße 7".encode(), '"strasse 7"'),
+        ("{}", b'{"order": 77}', '"\\"ORDER\\": 77"'),
         ("{}", b"x" * 9000 + b"\xff", ""),
         ("{}", b"\xff\xfebinary", ""),
-        ('{"path":"C:\\\\src\\\\app","b":["say \\"hi\\""]}', b"", 'say "hi"'),
-        ('{"path":"C:\\\\src\\\\app"}', b"", "c:\\src\\app"),
+        ('{"path":"C:\\\\src\\\\app","b":["say \\"hi\\""]}', b"", '"say \\"hi\\""'),
+        ('{"path":"C:\\\\src\\\\app"}', b"", '"c:\\\\src\\\\app"'),
     ],
 )
 def test_headers_and_text_bodies_are_searched_by_what_they_say(
@@ -120,14 +163,14 @@ def test_headers_and_text_bodies_are_searched_by_what_they_say(
     assert row.pk in indexed()
 
 
-def test_a_search_that_was_cut_says_so(
+def test_a_search_that_was_cut_goes_on(
     topology: Topology, many: list[ScheduledMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST", 3)
-    monkeypatch.setattr(search, "DEPTHS", (310,))
-    ids, remark = found(topology, "message-35")
-    assert len(ids) >= 3
-    assert remark == "More than 3 messages contain this text. The list shows some of them."
+    monkeypatch.setattr(search, "MOST", 310)
+    monkeypatch.setattr(find, "HEAD", 3)
+    monkeypatch.setattr(text_index, "MOST_READ", 1)
+    assert found(topology, "message-35") == ([many[35].pk], True)
+    assert found(topology, "message-35", many[309].pk) == ([row.pk for row in many[350:]], False)
 
 
 def test_a_message_that_left_leaves_the_index(
@@ -139,7 +182,7 @@ def test_a_message_that_left_leaves_the_index(
     assert texts.keep_up() == 1
     assert gone.pk not in indexed()
     assert ScheduledText.objects.get(pk=late.pk).check_at > NOW
-    assert found(topology, gone.message_id + '"')[0] == []
+    assert found(topology, f'id:"{gone.message_id}" message')[0] == []
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM analytics_scheduledtext")
         assert cursor.fetchone()[0] == len(many) - 1
@@ -151,7 +194,7 @@ def test_a_message_that_is_deleted_takes_its_text_along(
     row = many[-1]
     ScheduledMessage.objects.filter(pk=row.pk).delete()
     assert row.pk not in indexed()
-    assert found(topology, row.message_id) == ([], "")
+    assert found(topology, row.message_id) == ([], False)
 
 
 def test_short_delays_are_over_before_they_cost_anything(topology: Topology) -> None:

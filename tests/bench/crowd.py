@@ -13,14 +13,10 @@ RARE, COMMON, ABSENT = "needle-77777", "shop.messages", "nothing holds this"
 SQLITE = {
     "moment": "strftime('%Y-%m-%d %H:%M:%f', julianday('now') + ({0}) / 86400.0)",
     "span": "CAST(({0}) * 1000000 AS bigint)",
-    "minute": "strftime('%Y-%m-%d %H:%M:00', {0})",
-    "hour": "strftime('%Y-%m-%d %H:00:00', {0})",
 }
 POSTGRESQL = {
     "moment": "(now() + ({0}) * interval '1 second')",
     "span": "(({0}) * interval '1 second')",
-    "minute": "date_trunc('minute', {0})",
-    "hour": "date_trunc('hour', {0})",
 }
 # Due within the hour or the week, one in 500 some minutes ago.
 DUE = (
@@ -49,11 +45,6 @@ MESSAGES = """
         || '-01"}}'
     FROM numbers
 """
-COUNTS = """
-    INSERT INTO analytics_duecount (topology_id, destination, width, due_at, waiting)
-    SELECT topology_id, destination, {width}, {floored}, count(*)
-    FROM analytics_scheduledmessage GROUP BY topology_id, destination, {floored}
-"""
 TEXTS = """
     INSERT INTO analytics_scheduledtext (message_id, text, check_at)
     SELECT id, lower(message_id || '{line}' || correlation_id || '{line}' || headers_json), due_at
@@ -62,7 +53,7 @@ TEXTS = """
 
 
 def fill(number: int) -> None:
-    """So many messages of ten topologies, one of which has a hundred, with counts and texts."""
+    """So many messages of ten topologies, one of which has a hundred, with texts."""
     broker = add_broker(
         Broker(name="Bench", host="127.0.0.1", port=9, management_url="http://127.0.0.1:9"), ""
     )
@@ -84,8 +75,6 @@ def fill(number: int) -> None:
                 true="1" if is_sqlite else "true",
             )
         )
-        for width, name in ((60, "minute"), (3600, "hour")):
-            cursor.execute(COUNTS.format(width=width, floored=words[name].format("due_at")))
         cursor.execute(TEXTS.format(line="\n"))
         cursor.execute("INSERT INTO analytics_textposition (id, read_to) VALUES (1, %s)", [number])
         cursor.execute("ANALYZE")

@@ -12,8 +12,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Model
 
+from analytics.search import content
 from delayboard.dead_letters.parked.failure import Failure
-from delayboard.dead_letters.search import content
 from delayboard.migrations._search_index import SEARCH_INDEX
 from delayboard.models import (
     Body,

@@ -43,11 +43,9 @@ def questions() -> dict[str, Mapping[str, str]]:
 
     waiting = ScheduledMessage.objects.order_by("due_at", "id")
     middle = waiting[waiting.count() // 2]
-    assert middle.due_at is not None
-    deep = f"{middle.due_at.isoformat()},{middle.pk}"
     return {
         "first page": {},
-        "a page in the middle": {"after": deep},
+        "a page in the middle": {"after": str(middle.pk)},
         "one of ten topologies": {"topology": "orders-3"},
         "a topology with few": {"topology": "orders-9"},
         "one of 46 destinations": {"destination": "queue-7"},
@@ -56,11 +54,16 @@ def questions() -> dict[str, Mapping[str, str]]:
         "overdue": {"overdue": "1"},
         "a rare text": {"text": RARE},
         "a text of one in ten thousand": {"text": "customer-4711"},
-        "a text of one in a thousand": {"text": '"tenant":99,'},
+        "a text of one in a thousand": {"text": r'"\"tenant\":99,"'},
         "a common text": {"text": COMMON},
-        "an absent text": {"text": ABSENT},
+        "an absent text": {"text": f'"{ABSENT}"'},
         "a text for one destination": {"text": "customer-4711", "destination": "queue-7"},
         "two words": {"text": "or"},
+        "a header, one in a million": {"text": f"header.needle:{RARE}"},
+        "a header, one in ten thousand": {"text": "header.customer:customer-4711"},
+        "a header, one in a thousand": {"text": "header.tenant:99"},
+        "an absent header": {"text": "header.absent:nowhere"},
+        "a column": {"text": "key:order.* size:>100"},
     }
 
 

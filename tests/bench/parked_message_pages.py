@@ -79,7 +79,7 @@ def questions(number: int) -> dict[str, Mapping[str, str]]:
         "a reason and a text": "reason:rejected customer-4711",
         "a text but not a header": "customer-4711 -header.region:region-1",
     }
-    deep = {"before": str(number // 2)}
+    deep = {"after": str(number // 2)}
     return {
         "first page": {},
         "a page in the middle": deep,

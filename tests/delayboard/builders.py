@@ -15,6 +15,7 @@ from delayboard.dead_letters.queues.peek import PeekedMessage, number
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import (
     BatchState,
+    MessageGroup,
     ParkedMessage,
     Publication,
     ReplayBatch,
@@ -24,6 +25,7 @@ from delayboard.models import (
 from delayboard.models.publication import Sent
 from tests.topology.builders import NOON, a_queue
 from topology.broker.properties.read import build_properties
+from topology.database.paging import Page
 from topology.deaths import Death
 from topology.definitions import TAP_PREFIX, Binding, BrokerObject, Definitions, Exchange, Queue
 from topology.message import Message
@@ -178,6 +180,6 @@ def parked(
         return store.put(broker, queue, messages, at=at)
 
 
-def page_of(broker: Broker, filters: groups.GroupFilter) -> groups.Page:
+def page_of(broker: Broker, filters: groups.GroupFilter) -> Page[MessageGroup]:
     """The groups of one broker, nothing of which is hidden."""
     return groups.page([broker], filters, {broker.pk: NOTHING})

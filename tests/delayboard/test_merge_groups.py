@@ -64,7 +64,7 @@ def rows() -> list[tuple[object, ...]]:
 
 def shown(broker: Broker, **asked: object) -> list[tuple[str, int]]:
     page = page_of(broker, GroupFilter(**asked))  # type: ignore[arg-type]
-    return [(group.title if group.name else group.died_in, group.parked) for group in page.groups]
+    return [(group.title if group.name else group.died_in, group.parked) for group in page.rows]
 
 
 def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
@@ -78,7 +78,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     later = NOW + timedelta(hours=1)
     store.put(broker, "dead", [died_in("stock", 7, later)], at=later)
     assert shown(broker) == [("No stock", 6)]
-    (seen,) = page_of(broker, GroupFilter()).groups
+    (seen,) = page_of(broker, GroupFilter()).rows
     assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
     orders.refresh_from_db()
     assert undo(user, orders) == 1
@@ -100,16 +100,16 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     merge(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
     monkeypatch.setattr(groups, "PAGE", 1)
     first = page_of(broker, GroupFilter(sort="count"))
-    assert [(one.died_in, one.parked) for one in first.groups] == [("a", 5)]
-    after = groups.parse({"sort": "count", "after": str(first.next_after)})
-    assert [one.died_in for one in page_of(broker, after).groups] == ["b"]
+    assert [(one.died_in, one.parked) for one in first.rows] == [("a", 5)]
+    after = groups.parse({"sort": "count", "after": str(first.edge)})
+    assert [one.died_in for one in page_of(broker, after).rows] == ["b"]
     newest = page_of(broker, GroupFilter())
-    second = page_of(broker, groups.parse({"after": str(newest.next_after)}))
-    assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
+    second = page_of(broker, groups.parse({"after": str(newest.edge)}))
+    assert {one.died_in for one in (*newest.rows, *second.rows)} == {"a", "b"}
     keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
     parked_only = (ParkedState.PARKED,)
     states.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
-    assert "a" in {one.died_in for one in page_of(broker, GroupFilter(sort="count")).groups}
+    assert "a" in {one.died_in for one in page_of(broker, GroupFilter(sort="count")).rows}
 
 
 def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, user: User) -> None:

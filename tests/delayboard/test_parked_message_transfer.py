@@ -18,6 +18,7 @@ from django.db import IntegrityError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.views import streaming
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
@@ -64,7 +65,7 @@ def odd_messages() -> list[Message]:
 
 
 def lines_of(broker: Broker, query: str = "", hidden: Redaction = NOTHING) -> list[bytes]:
-    return list(export.as_json_lines(matching(None, broker, query), hidden))
+    return list(export.write("jsonl", matching(None, broker, query), hidden))
 
 
 def content(broker: Broker) -> list[tuple[Any, ...]]:
@@ -278,7 +279,7 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
     assert "properties_base64" not in reported
     assert b"secret" not in line
     assert reported["headers"]["t"] == "ok"
-    _, row = export.as_csv(matching(None, broker, ""), hidden)
+    _, row = export.write("csv", matching(None, broker, ""), hidden)
     assert b"secret" not in row
     with pytest.raises(LineError, match="incomplete"):
         read_line(line)
@@ -287,7 +288,7 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
 def test_no_cell_is_a_formula(broker: Broker, text: str) -> None:
     parked(broker, a_message(text.encode(), {}, message_id=text))
-    head, row = export.as_csv(matching(None, broker, ""), NOTHING)
+    head, row = export.write("csv", matching(None, broker, ""), NOTHING)
     names = next(csv.reader(io.StringIO(head.decode(), newline="")))
     cells = dict(zip(names, next(csv.reader(io.StringIO(row.decode(), newline=""))), strict=True))
     assert cells["body"] == f"'{text}"
@@ -313,7 +314,7 @@ def _rows() -> Iterator[ParkedMessage]:
 
 def test_the_parts_that_are_sent_are_the_lines() -> None:
     lines = [b"x" * 40_000] * 5 + [b"end"]
-    parts = list(export.gathered(iter(lines)))
+    parts = list(streaming.gathered(iter(lines)))
     assert b"".join(parts) == b"".join(lines)
     assert [len(part) for part in parts] == [80_000, 80_000, 40_003]
 

@@ -60,15 +60,13 @@ def waits(topology: Topology, due: int = 60, headers: Any = None, **values: Any)
     return Row.objects.create(broker=topology.broker, topology=topology, **(reported | values))
 
 
-def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> RetryList:
-    place = None
-    if after := query.pop("after", ""):
-        moment, _, pk = after.partition(",")
-        place = (datetime.fromisoformat(moment), int(pk))
+def desk(
+    broker: Broker, snapshot: Snapshot | None = None, after: int | None = None, **query: str
+) -> RetryList:
     wanted = parse(query, NOW)
     read = {broker: snapshot} if snapshot else {}
     hidden = {broker.pk: NOTHING}
-    return retrying.retrying([broker], wanted, read, NOW, hidden=hidden, place=place)
+    return retrying.retrying([broker], wanted, read, NOW, hidden=hidden, after=after)
 
 
 def listed(shown: RetryList) -> list[str]:
@@ -121,14 +119,11 @@ def test_pages_of_several_topologies_follow_each_other_in_due_order(
     topologies = [a_topology(broker), a_topology(broker, "retry_ladder")]
     for due in range(10, 20):
         waits(topologies[due % 2], due)
-    seen, after = [], ""
-    while True:
+    shown = desk(broker)
+    seen = listed(shown)
+    while after := shown.found.edge:
         shown = desk(broker, after=after)
-        assert shown.is_first == (not after)
         seen += listed(shown)
-        after = shown.next_place
-        if not after:
-            break
     assert seen == [f"m{due}" for due in range(10, 20)]
 
 

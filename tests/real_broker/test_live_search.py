@@ -36,7 +36,10 @@ def test_a_message_is_found_in_a_live_queue_and_stays_there(vhost: Vhost) -> Non
     assert "6 messages read in 2 queues." in text
     assert text.count('<td data-label="Position" class="number">2</td>') == 2
     assert "1 matching message<" in text_of(client.post(address, {"q": "m1", "queue": "Billing"}))
+    assert "2 matching messages" in text_of(client.post(address, {"q": "header.price:1.5 m1"}))
+    assert "the field is unknown" in text_of(client.post(address, {"q": "queue:orders"}))
     RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="price")
+    assert "0 matching messages" in text_of(client.post(address, {"q": "header.price:1.5"}))
     assert "0 matching messages" in text_of(client.post(address, {"q": "1.5"}))
     assert signed_in(Role.VIEWER).post(address, {"q": "m1"}).status_code == 403
     queue = reverse("dead_letter_queue", args=[broker.slug]) + "?name=orders.dlq"
@@ -50,4 +53,10 @@ def test_a_message_is_found_in_a_live_queue_and_stays_there(vhost: Vhost) -> Non
         depths = [management.queue(f"{name}.dlq").get("messages") for name in ("orders", "billing")]
     assert depths == [3, 3]
     entries = AuditEntry.objects.filter(action="queues searched", outcome="done")
-    assert [entry.details["text"] for entry in entries.order_by("pk")] == ["M1 body", "m1", "1.5"]
+    assert [entry.details["text"] for entry in entries.order_by("pk")] == [
+        "M1 body",
+        "m1",
+        "header.price:1.5 m1",
+        "header.price:1.5",
+        "1.5",
+    ]

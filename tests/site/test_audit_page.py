@@ -49,11 +49,11 @@ def test_a_page_begins_after_the_last_entry_of_the_one_before(
     client, pages, query = signed_in(Role.ADMIN), [], {"q": "looked"}
     for _ in range(2):
         answer = client.get(reverse("topology:audit"), query)
-        pages.append([entry.what for entry in answer.context["entries"]])
-        assert (">Newest entries</a>" in text_of(answer)) == ("before" in query)
-        query = {"q": "looked", "before": str(answer.context["older"])}
+        pages.append([entry.what for entry in answer.context["page"].rows])
+        assert (">First page</a>" in text_of(answer)) == ("after" in query)
+        query = {"q": "looked", "after": str(answer.context["page"].edge)}
     assert pages == [["of-none", "of-another"], ["of-mine"]]
-    assert answer.context["older"] is None
+    assert answer.context["page"].edge is None
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])

@@ -74,9 +74,9 @@ def test_lists_are_walked_by_place_and_take_any_place(broker: Broker, before: st
     for number in range(52):
         audit.record(None, f"action {number}")
     client = signed_in(Role.ADMIN)
-    text = text_of(client.get(reverse("topology:audit"), {"before": before}))
-    assert ("?before=" in text) is (before in ("", "x", "99999999"))
-    text_of(client.get(reverse("replays"), {"from": before}))
+    text = text_of(client.get(reverse("topology:audit"), {"after": before}))
+    assert ("?after=" in text) is (before in ("", "x", "99999999"))
+    text_of(client.get(reverse("replays"), {"after": before}))
 
 
 def test_empty_pages_say_what_to_do_next() -> None:

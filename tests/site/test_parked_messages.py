@@ -68,7 +68,7 @@ def test_the_newest_stand_first_with_what_they_died_of(three: list[ParkedMessage
         ({"state": "delayed"}, []),
         ({"state": "parked", "q": "reason:expired"}, ["first"]),
         ({"state": "nonsense"}, ["third", "second", "first"]),
-        ({"before": "x"}, ["third", "second", "first"]),
+        ({"after": "x"}, ["third", "second", "first"]),
     ],
 )
 def test_a_query_in_the_address_narrows(
@@ -92,7 +92,7 @@ def test_the_oldest_stand_first_where_an_index_has_them_in_order(
     address = reverse("parked_messages", args=["test-broker"])
     rest = text_of(client.get(address + following[1].replace("&amp;", "&")))
     assert shown(rest) == ["third"]
-    assert "Oldest messages</a>" in rest
+    assert "First page</a>" in rest
     # A search of content reads the newest first.
     text = page(client, sort="parked", q="amount")
     assert (shown(text), "aria-sort" in text) == (["third", "first"], False)
@@ -134,15 +134,15 @@ def test_pages_follow_each_other(broker: Broker, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(listing, "PAGE", 2)
     for number in range(5):
         put(broker, {}, message_id=f"m{number}")
-    client, names, before = signed_in(Role.VIEWER), [], ""
+    client, names, after = signed_in(Role.VIEWER), [], ""
     for _ in range(3):
-        text = page(client, before=before)
+        text = page(client, after=after)
         names.append(shown(text))
-        found = re.search(r'href="\?before=(\d+)" rel="next"', text)
-        before = found[1] if found else ""
+        found = re.search(r'href="\?after=(\d+)" rel="next"', text)
+        after = found[1] if found else ""
     assert names == [["m4", "m3"], ["m2", "m1"], ["m0"]]
-    assert "Oldest messages" in text
-    assert "No more messages." in page(client, before=1)
+    assert "Last page" in text
+    assert "No more messages." in page(client, after=1)
 
 
 def test_a_viewer_sees_rows_without_content_and_cannot_ask_about_it(

@@ -268,7 +268,7 @@ def test_the_list_is_sorted_and_paged_both_ways(
     for sort, expected in (("prepared", both), ("", both[::-1])):
         text, edge = "", ""
         for batch in expected:
-            text = text_of(client.get(reverse("replays"), {"sort": sort, "from": edge}))
+            text = text_of(client.get(reverse("replays"), {"sort": sort, "after": edge}))
             assert re.findall(r">Replay (\d+)<", text) == [str(batch.pk)]
             edge = str(batch.pk)
         assert "Last page" in text

@@ -428,7 +428,7 @@ def test_the_list_of_changes_has_pages(
     newest, oldest = ScheduledChange.objects.order_by("-pk")
     assert f'id="change-{newest.pk}"' in first
     assert f'id="change-{oldest.pk}"' not in first
-    second = client.get(reverse("scheduled_changes"), {"before": newest.pk}).content.decode()
+    second = client.get(reverse("scheduled_changes"), {"after": newest.pk}).content.decode()
     assert f'id="change-{oldest.pk}"' in second
 
 

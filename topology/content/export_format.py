@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from topology.content.text import make_encodable
 
+Item = TypeVar("Item")
+# The files in which a list is exported, with their content types.
+FORMS = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 # A cell of a spreadsheet holds no more.
 LONGEST_CELL = 32_000
 # What a spreadsheet takes for a formula.
@@ -26,6 +29,20 @@ def format_moment(at: datetime | None) -> str | None:
 
 def compact_json(value: Any) -> str:
     return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def write_export(
+    form: str,
+    columns: Sequence[str],
+    items: Iterable[Item],
+    make_line: Callable[[Item], bytes],
+    make_row: Callable[[Item], Iterable[Any]],
+) -> Iterator[bytes]:
+    """The lines of a file of one of the FORMS; a table begins with a line of names."""
+    if form == "csv":
+        yield csv_line(columns)
+    for item in items:
+        yield csv_line(make_row(item)) if form == "csv" else make_line(item)
 
 
 def csv_line(cells: Iterable[Any]) -> bytes:

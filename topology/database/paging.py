@@ -1,14 +1,15 @@
-"""Pages of rows by keyset: each begins after the last row of the one before."""
+"""Pages of lists: each begins after the last row of the one before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from django.db.models import Model, QuerySet
 
-Row = TypeVar("Row")
-ModelRow = TypeVar("ModelRow", bound=Model)
+Row = TypeVar("Row", bound=Model)
+Item = TypeVar("Item")
 
 # More would not fit into the 64 bits of a row's number.
 MOST_DIGITS = 18
@@ -19,27 +20,29 @@ def row_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
-def first_page(rows: Sequence[Row], size: int) -> tuple[Sequence[Row], Row | None]:
-    """The first `size` rows, and the last of them where more follow."""
-    return rows[:size], rows[size - 1] if len(rows) > size else None
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Rows of a list after the one with the number `after`. The next page begins after `edge`,
+    None on the last.
+    """
+
+    rows: Sequence[Item]
+    after: int | None
+    edge: int | None
 
 
-def newest_page(
-    rows: QuerySet[ModelRow], before: int | None, size: int
-) -> tuple[Sequence[ModelRow], int | None]:
-    """The newest rows with a lower number than `before`, and where the next page begins."""
-    older = rows if before is None else rows.filter(pk__lt=before)
-    return _page(older.order_by("-pk"), size)
+def read_page(rows: QuerySet[Row], after: str, size: int, order: str = "-pk") -> Page[Row]:
+    """The page after the row that an address names by its number in the column of the order."""
+    number, column = row_number(after), order.removeprefix("-")
+    if number is not None:
+        rows = rows.filter(**{f"{column}__{'lt' if order.startswith('-') else 'gt'}": number})
+    found = list(rows.order_by(order)[: size + 1])
+    edge = getattr(found[size - 1], column) if len(found) > size else None
+    return Page(found[:size], number, edge)
 
 
-def oldest_page(
-    rows: QuerySet[ModelRow], after: int | None, size: int
-) -> tuple[Sequence[ModelRow], int | None]:
-    """The oldest rows with a higher number than `after`, and where the next page begins."""
-    newer = rows if after is None else rows.filter(pk__gt=after)
-    return _page(newer.order_by("pk"), size)
-
-
-def _page(rows: QuerySet[ModelRow], size: int) -> tuple[Sequence[ModelRow], int | None]:
-    page, last = first_page(list(rows[: size + 1]), size)
-    return page, last.pk if last else None
+def read_slice(rows: Sequence[Item] | QuerySet[Any, Item], after: str, size: int) -> Page[Item]:
+    """The page after as many rows as an address says, of a list that is sorted by what changes."""
+    first = row_number(after) or 0
+    found = list(rows[first : first + size + 1])
+    return Page(found[:size], first or None, first + size if len(found) > size else None)

@@ -25,10 +25,8 @@ def audit(request: HttpRequest) -> HttpResponse:
         entries = entries.filter(
             Q(action__icontains=search) | Q(what__icontains=search) | Q(username__icontains=search)
         )
-    before = paging.row_number(request.GET.get("before", ""))
-    page, older = paging.newest_page(entries, before, PAGE)
-    context = {"entries": page, "older": older, "search": search, "before": before}
-    return render(request, "topology/audit.html", context)
+    page = paging.read_page(entries, request.GET.get("after", ""), PAGE)
+    return render(request, "topology/audit.html", {"page": page, "search": search})
 
 
 def readable_entries(user: access.User) -> QuerySet[AuditEntry]:

@@ -11,8 +11,9 @@ from django.db.models import QuerySet
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing, texts
-from topology.content.export_format import compact_json, csv_line, format_moment
-from topology.content.text import fold
+from analytics.scheduled.queries.search import filter_columns
+from analytics.search.query import Query
+from topology.content.export_format import compact_json, format_moment, write_export
 from topology.delays import milliseconds
 from topology.redaction import HIDDEN, Redaction
 
@@ -49,14 +50,14 @@ FIELDS = (
 
 
 def lines(
-    rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Redaction] | None
+    rows: QuerySet[ScheduledMessage], query: Query, hidden: Mapping[int, Redaction] | None
 ) -> Iterator[Line]:
-    """Every row that contains the text, or every row, in due order, as it is when read.
+    """Every row that matches, in due order, as it is when read.
 
     `hidden` as for Reader.
     """
     reader = Reader(hidden)
-    for row in read(rows, text):
+    for row in read(rows, query):
         yield reader.line(row, datetime.now(UTC))
 
 
@@ -96,25 +97,21 @@ def record(line: Line) -> dict[str, Any]:
     }
 
 
-def as_json_lines(read: Iterable[Line]) -> Iterator[str]:
-    for line in read:
-        yield compact_json(record(line)) + "\n"
+def write(form: str, read: Iterable[Line]) -> Iterator[bytes]:
+    records = map(record, read)
+    return write_export(
+        form, FIELDS, records, lambda one: (compact_json(one) + "\n").encode(), dict.values
+    )
 
 
-def as_csv(read: Iterable[Line]) -> Iterator[str]:
-    """With a line of names first."""
-    yield csv_line(FIELDS).decode()
-    for line in read:
-        yield csv_line(record(line).values()).decode()
-
-
-def read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
-    """Those in which the text is, the first that is due first."""
-    place: listing.Place | None = None
-    term = fold(text)
-    while chunk := listing.page_after(rows, place, CHUNK):
-        known = texts.texts_of([row.pk for row in chunk]) if term else {}
-        yield from (row for row in chunk if term in known.get(row.pk, ""))
-        last = chunk[-1]
-        assert last.due_at is not None
-        place = (last.due_at, last.pk)
+def read(rows: QuerySet[ScheduledMessage], query: Query) -> Iterator[ScheduledMessage]:
+    """Those that match, the first that is due first; what is not indexed yet too."""
+    rest = rows = filter_columns(rows, query)
+    while chunk := list(rest[:CHUNK]):
+        found = {row.pk for row in chunk}
+        if query.words:
+            found = {pk for pk, text in texts.texts_of(found).items() if query.has_words(text)}
+        if query.content:
+            found = {pk for pk, has in texts.values_of(found).items() if query.has_values(has)}
+        yield from (row for row in chunk if row.pk in found)
+        rest = listing.after_row(rows, chunk[-1])

@@ -16,8 +16,7 @@ from analytics.observation import StuckRange, stuck_ranges, unobserved
 from topology.clients.describe import Description, describe
 from topology.delays import format_span
 from topology.message import PUBLISHED_AT_HEADER
-from topology.models import Topology
-from topology.patterns.pattern import ParamsError, Pattern
+from topology.patterns.pattern import ParamsError
 from topology.redaction import HIDDEN, NOTHING, Redaction, hides_fact
 
 STAMPED = "delayboard"
@@ -145,7 +144,7 @@ class Reader:
         stuck: Collection[StuckRange] | None = None,
     ) -> None:
         self._hidden = hidden
-        self._known: dict[int, _Known] = {}
+        self._params: dict[int, Any] = {}
         if not_observed is None:
             not_observed = [one.pk for one in unobserved()]
         self._not_observed = set(not_observed)
@@ -153,57 +152,35 @@ class Reader:
 
     def line(self, row: ScheduledMessage, now: datetime) -> Line:
         """The row in its current state."""
-        known = self._of(row.topology)
         waits = self.find_waits(row)
+        is_seen = (row.topology_id or 0) not in self._not_observed
         by, is_left = row.overdue_by(now), row.left_at is not None
         is_stuck = bool(by) and any(
             one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
         )
         return Line(
             row=row,
-            overdue_by=by if by > OVERDUE_AFTER and (known.is_seen or is_stuck) else None,
+            overdue_by=by if by > OVERDUE_AFTER and (is_seen or is_stuck) else None,
             hops=None if waits is None else len(waits),
             remaining_hops=None
             if waits is None
             else _count_remaining(waits, row.entered_at or now, now),
             hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
             is_stuck=is_stuck,
-            is_unobserved=not known.is_seen if by else is_left and row.ending == NOT_OBSERVED,
+            is_unobserved=not is_seen if by else is_left and row.ending == NOT_OBSERVED,
         )
 
     def find_waits(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
         """The waits that its delay consists of; None when unknown."""
-        return self._of(row.topology).find_waits(row.requested_delay)
-
-    def _of(self, topology: Topology | None) -> _Known:
-        key = topology.pk if topology else 0
-        if key not in self._known:
-            self._known[key] = _known(topology, is_seen=key not in self._not_observed)
-        return self._known[key]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A topology's pattern and parameters, and whether its messages are seen to leave."""
-
-    pattern: Pattern | None = None
-    params: Any = None
-    is_seen: bool = True
-
-    def find_waits(self, delay: timedelta) -> Sequence[timedelta] | None:
+        topology = row.topology
+        if topology is None:
+            return None
         try:
-            return self.pattern.waits(self.params, delay) if self.pattern else None
+            if topology.pk not in self._params:
+                self._params[topology.pk] = topology.parsed
+            return topology.pattern.waits(self._params[topology.pk], row.requested_delay)
         except ParamsError:
             return None
-
-
-def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
-    if topology is None:
-        return _Known()
-    try:
-        return _Known(topology.pattern, topology.parsed, is_seen)
-    except ParamsError:
-        return _Known(is_seen=is_seen)
 
 
 def _count_remaining(waits: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:

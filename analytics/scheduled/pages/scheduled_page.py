@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before
 from analytics.scheduled.pages.lines import Line, Reader
-from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.listing import Place
-from analytics.scheduled.queries.search import Found
+from analytics.scheduled.queries.search import ScheduledSearch
 from analytics.scheduled.summaries import counts, status, summary
 from analytics.scheduled.summaries.counts import Scope
 from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
+from analytics.search.find import Found, find
 from topology import snapshots
-from topology.database.paging import first_page
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.redaction import Redaction
 
@@ -32,8 +31,8 @@ class ScheduledList:
     """`summary` is None on later pages and when it was not requested.
 
     `stuck_in` are the topologies with stuck messages, each with how many no recording names.
-    `remark` says why a search may have found more. `next_place` is where the next page begins, ""
-    on the last.
+    `matching` is how many messages match the filter, None when nobody counted, or more than
+    counts.MOST.
     """
 
     now: datetime
@@ -44,9 +43,19 @@ class ScheduledList:
     stuck_in: Sequence[tuple[Topology, int]] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
-    remark: str = ""
-    is_first: bool = True
-    next_place: str = ""
+    found: Found = field(default_factory=Found)
+    matching: int | None = None
+    not_searchable: int = 0
+
+    @property
+    def matching_text(self) -> str:
+        return "" if self.matching is None else counts.describe(self.matching)
+
+    @property
+    def select_number(self) -> int | None:
+        """How many “all that match” are, where that is exact."""
+        is_exact = self.matching is not None and self.matching <= counts.MOST
+        return self.matching if is_exact else None
 
 
 def load_list(
@@ -55,13 +64,13 @@ def load_list(
     now: datetime,
     *,
     hidden: Mapping[int, Redaction],
-    place: Place | None = None,
+    after: int | None = None,
     is_reversed: bool = False,
 ) -> ScheduledList:
-    """The page for these brokers; nothing is listed while the filter has problems.
+    """The page after the message `after`; nothing is listed while the filter has problems.
 
-    `hidden` has the redaction rules by broker for the reader. `is_reversed` does not apply to a
-    search for a text, which reads the next due first.
+    `hidden` has the redaction rules by broker for the reader. The numbers are None on later pages,
+    and the summary where a text is searched.
     """
     topologies = _with_messages(brokers, now)
     whole = counts.scope_of(topologies, now)
@@ -81,22 +90,31 @@ def load_list(
         ],
         doubts=doubts(around, brokers, topologies),
         stuck_in=_with_stuck(scope, topologies),
-        is_first=place is None,
     )
     if filters.problems:
         return shown
     delivered = due_before(whole.delivered_before, whole.stuck)
-    rows = listing.filter_waiting(brokers, filters, now, delivered=delivered).select_related(None)
+    rows = listing.filter_waiting(brokers, filters, now, delivered=delivered)
+    rows = rows.reverse() if is_reversed else rows
+    search = ScheduledSearch(brokers, rows, filters.query)
+    found, page = find_page(search, after)
     reader = Reader(hidden, whole.not_observed, whole.stuck)
-    if filters.text:
-        found = search.search(listing.after(rows, place), filters.text, PAGE + 1)
-        shown = replace(_with_page(shown, reader, _in_order(found)), remark=found.remark)
-        total = summary.of_matches(found.matches, scope) if place is None else None
-    else:
-        listed = listing.page_after(rows, place, PAGE + 1, is_reversed=is_reversed)
-        shown = _with_page(shown, reader, listed)
-        total = summary.of_counts(scope, filters) if place is None else None
-    return replace(shown, summary=total)
+    lines = [reader.line(row, now) for row in page]
+    shown = replace(shown, lines=lines, found=found)
+    if search.reads_messages:
+        number = found.number if after is None else None
+        return replace(shown, matching=number, not_searchable=texts.not_searchable(rows))
+    if after is not None:
+        return shown
+    total = summary.of_counts(scope, filters)
+    return replace(shown, summary=total, matching=total.matching)
+
+
+def find_page(search: ScheduledSearch, after: int | None) -> tuple[Found, list[ScheduledMessage]]:
+    """The messages of a page, each with its topology and broker, in the order of the search."""
+    found = find(search, after, PAGE)
+    rows = ScheduledMessage.objects.select_related("broker", "topology__broker").in_bulk(found.ids)
+    return found, [rows[pk] for pk in found.ids if pk in rows]
 
 
 def _with_messages(brokers: Sequence[Broker], now: datetime) -> list[Topology]:
@@ -141,29 +159,3 @@ def doubts(
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
     ids = set(scope.ids)
     return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)
-
-
-def _in_order(found: Found) -> list[ScheduledMessage]:
-    """The rows of a page of what was found, and one more if there is one."""
-    ids = [match.pk for match in found.matches[: PAGE + 1]]
-    rows = ScheduledMessage.objects.in_bulk(ids)
-    return [rows[pk] for pk in ids if pk in rows]
-
-
-def _with_page(
-    shown: ScheduledList, reader: Reader, rows: Sequence[ScheduledMessage]
-) -> ScheduledList:
-    """The list with a page of rows, given these and one more, if any; no row reads its topology."""
-    topologies = {one.pk: one for one in shown.topologies}
-    for row in rows:
-        if topology := topologies.get(row.topology_id or 0):
-            row.topology, row.broker = topology, topology.broker
-    page, next_place = page_of(rows)
-    lines = [reader.line(row, shown.now) for row in page]
-    return replace(shown, lines=lines, next_place=next_place)
-
-
-def page_of(rows: Sequence[ScheduledMessage]) -> tuple[Sequence[ScheduledMessage], str]:
-    """The first page of rows in due order, and where the next one begins, "" on the last."""
-    page, last = first_page(rows, PAGE)
-    return page, f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else ""

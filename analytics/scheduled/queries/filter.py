@@ -10,10 +10,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
+from analytics.search.query import Field, Query, QueryError
+from analytics.search.query import parse as parse_query
 from topology.delays import MomentError, read_moment
 
-LONGEST_TEXT = 200
 LONGEST_NAME = 255
+# What the text may ask for beside words and values of headers and bodies.
+FIELDS = {
+    "id": Field(column="message_id"),
+    "correlation": Field(column="correlation_id"),
+    "exchange": Field(column="exchange"),
+    "key": Field(column="routing_key"),
+    "queue": Field(column="queue"),
+    "attempt": Field("number", "attempt"),
+    "size": Field("size", "size"),
+    "entered": Field("moment", "entered_at"),
+}
 # The names in an address and of the command's options.
 NAMES = ("topology", "destination", "from", "until", "text")
 
@@ -23,13 +35,14 @@ class Filter:
     """Empty texts select everything. `broker` is a slug, which the reader looks up. `from_at` is
     inclusive, `until_at` is exclusive.
 
-    `from_text` and `until_text` are as typed, `problems` has a sentence for each invalid field:
-    then nothing should be listed.
+    `query` is what the text means. `from_text` and `until_text` are as typed, `problems` has a
+    sentence for each invalid field: then nothing should be listed.
     """
 
     topology: str = ""
     destination: str = ""
     text: str = ""
+    query: Query = field(default_factory=Query)
     broker: str = ""
     is_overdue: bool = False
     is_stuck: bool = False
@@ -62,7 +75,7 @@ class Filter:
         }
         return {name: value for name, value in values.items() if value}
 
-    def query(self, **changes: str) -> str:
+    def url(self, **changes: str) -> str:
         """A query string of this filter, with changes; "?" alone for everything.
 
         `from_` means "from".
@@ -75,14 +88,15 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
     """Read the values of a form or an address; invalid ones are kept and listed in `problems`."""
     typed = {name: values.get(name, "").strip() for name in NAMES}
     problems = {
-        name: f"The text is longer than {longest} characters. Shorten it."
-        for name, longest in (
-            ("topology", LONGEST_NAME),
-            ("destination", LONGEST_NAME),
-            ("text", LONGEST_TEXT),
-        )
-        if len(typed[name]) > longest
+        name: f"The text is longer than {LONGEST_NAME} characters. Shorten it."
+        for name in ("topology", "destination")
+        if len(typed[name]) > LONGEST_NAME
     }
+    query = Query()
+    try:
+        query = parse_query(typed["text"], now, FIELDS)
+    except QueryError as error:
+        problems["text"] = str(error)
     moments: dict[str, datetime | None] = {}
     for name in ("from", "until"):
         try:
@@ -97,6 +111,7 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
         topology=typed["topology"],
         destination=typed["destination"],
         text=typed["text"],
+        query=query,
         broker=values.get("broker", "").strip(),
         is_overdue=values.get("overdue", "") not in ("", "0"),
         is_stuck=values.get("stuck", "") not in ("", "0"),

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
 
 from django.db import connection
 from django.db.models import F, Q, QuerySet
@@ -18,8 +17,6 @@ from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck,
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
 from topology.models import Broker, State, Topology
-
-Place: TypeAlias = tuple[datetime, int]
 
 
 class AmbiguousId(ValueError):
@@ -154,37 +151,13 @@ def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[s
     return {name: ids for name, ids in found.items() if ids}
 
 
-def read_place(text: str) -> Place | None:
-    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
-    moment, _, row_text = text.partition(",")
-    row_id = paging.row_number(row_text)
-    try:
-        due_at = datetime.fromisoformat(moment)
-        # A moment of the first or the last day may have none in UTC.
-        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def after(
-    rows: QuerySet[ScheduledMessage], place: Place | None, *, is_reversed: bool = False
+def after_row(
+    rows: QuerySet[ScheduledMessage], row: ScheduledMessage | None
 ) -> QuerySet[ScheduledMessage]:
-    """The rows that follow the one with this due time and id; all of them for None.
-
-    With `is_reversed` the latest due comes first.
-    """
-    rows = rows.reverse() if is_reversed else rows
-    if place is None:
+    """The rows, in due order or reversed, that follow this one; all of them for None."""
+    if row is None or row.due_at is None:
         return rows
-    due_at, row_id = place
-    if is_reversed:
-        return rows.filter(due_at__lte=due_at).exclude(due_at=due_at, id__gte=row_id)
-    # The first condition alone lets the index begin there.
-    return rows.filter(due_at__gte=due_at).exclude(due_at=due_at, id__lte=row_id)
-
-
-def page_after(
-    rows: QuerySet[ScheduledMessage], place: Place | None, size: int, *, is_reversed: bool = False
-) -> list[ScheduledMessage]:
-    """The first `size` rows that follow this place."""
-    return list(after(rows, place, is_reversed=is_reversed)[:size])
+    if rows.query.standard_ordering:
+        # The first condition alone lets the index begin there.
+        return rows.filter(due_at__gte=row.due_at).exclude(due_at=row.due_at, id__lte=row.pk)
+    return rows.filter(due_at__lte=row.due_at).exclude(due_at=row.due_at, id__gte=row.pk)

@@ -1,54 +1,28 @@
-"""Finds a text in the messages that wait, with a bound on what one request reads.
-
-The next messages in due order are read first, which finds what is common at once. What is rarer
-the index of texts finds, beside what is too young for it.
-"""
+"""What the text of a filter means in the messages that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import NamedTuple
+from functools import cached_property
+from heapq import merge
+from itertools import islice
 
-from django.db.models import QuerySet, Value
-from django.db.models.functions import StrIndex
+from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage, ScheduledText
 from analytics.scheduled.queries import texts
-from analytics.scheduled.queries.filter import Filter
-from topology.content.text import fold
+from analytics.scheduled.queries.filter import FIELDS, Filter
+from analytics.scheduled.queries.listing import after_row
+from analytics.search.conditions import filter_value, filter_words
+from analytics.search.find import MOST, cut
+from analytics.search.query import Pattern, Query, Word
+from analytics.search.rights import find_refusal
 from topology.database import text_index
+from topology.database.select_keys import match_keys
+from topology.database.text_index import Ids
 from topology.models import Broker, Topology
 from topology.redaction import Redaction
-
-# Next due messages that are read first: enough to fill a page with common matches.
-HEAD = 300
-# Messages read next, when the text is too common for the index and too rare for the first ones.
-DEPTHS = (3000, 10_000)
-# Matches of the index that are put in order.
-MOST = 5000
-# Rows passed at most that are not indexed yet.
-YOUNG = 10_000
-YOUNG_READ = 2000
-NAMED = 3
-
-
-class Match(NamedTuple):
-    """The position of a match in the list, and its destination."""
-
-    due_at: datetime
-    pk: int
-    destination: str
-    topology: int
-
-
-@dataclass(frozen=True)
-class Found:
-    """The matches in due order. `remark` says why there may be more, "" when these are all."""
-
-    matches: tuple[Match, ...]
-    remark: str = ""
 
 
 def allowed(
@@ -58,75 +32,84 @@ def allowed(
 
     `hidden` has the redaction rules by broker for the user of the filter.
     """
-    hiding = {broker.pk: broker.name for broker in brokers if not hidden[broker.pk].is_empty}
-    if filters.text and filters.topology and hiding:
-        where = Topology.objects.filter(slug=filters.topology).values_list("broker", flat=True)
-        hiding = {pk: hiding[pk] for pk in where if pk in hiding}
-    if not filters.text or not hiding:
-        return filters
-    return replace(
-        filters, problems={**filters.problems, "text": _refusal(sorted(hiding.values()))}
-    )
+    searched = {broker.pk for broker in brokers}
+    if filters.text and filters.topology:
+        named = Topology.objects.filter(slug=filters.topology)
+        searched.intersection_update(named.values_list("broker", flat=True))
+    for broker in brokers if filters.query != Query() else ():
+        refusal = find_refusal(hidden[broker.pk], filters.query) if broker.pk in searched else ""
+        if refusal:
+            sentence = f"{refusal} The rules are those of “{broker.name}”."
+            return replace(filters, problems={**filters.problems, "text": sentence})
+    return filters
 
 
-def _refusal(names: Sequence[str]) -> str:
-    sentence = ", ".join(f"“{name}”" for name in names[:NAMED])
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return (
-        "Text search is not available because redaction rules hide headers or body values "
-        f"on {sentence}{more} from you. Clear the text field."
-    )
+@dataclass(frozen=True)
+class ScheduledSearch:
+    """Those of the rows, which are of these brokers, in their order, that match the query.
 
-
-def search(rows: QuerySet[ScheduledMessage], text: str, number: int) -> Found:
-    """Those of the rows, which are in due order, that hold the text; at least `number` if so many.
-
-    Upper and lower case are the same. What is searched: message id, correlation id, headers,
-    and the beginning of a kept body that is text.
+    `parts` are the topologies of which the rows are read one by one, where few of all rows are
+    theirs: each has an index in due order.
     """
-    term = fold(text)
-    first, is_all = _matching(rows, term, HEAD)
-    if is_all or len(first) >= number:
-        return Found(first, "" if is_all else _only_next(HEAD))
-    sample = rows.filter(searched__isnull=False).values_list("pk", flat=True)[: text_index.SAMPLE]
-    indexed = text_index.find(ScheduledText, "analytics_textindex", term, list(sample))
-    remarks = []
-    if indexed is None or indexed.floor is not None or len(indexed.ids) > MOST:
-        for depth in DEPTHS:
-            first, is_all = _matching(rows, term, depth)
-            if is_all or len(first) >= number:
-                break
-        if indexed is None or is_all or len(first) >= number:
-            return Found(first, "" if is_all else _only_next(depth))
-        remarks.append(
-            f"More than {MOST} messages contain this text. The list shows some of them."
-            if len(indexed.ids) > MOST
-            else "The text may match too many messages. Delayboard searched some of them."
-        )
-    newest = ScheduledMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-    read_to = texts.read_to()
-    younger = rows.filter(pk__gt=max(read_to, newest - YOUNG), pk__lte=newest).order_by("-pk")
-    young, is_all = _matching(younger, term, YOUNG_READ)
-    if not is_all or newest - read_to > YOUNG:
-        remarks.append("The search does not yet cover all messages of the last minutes.")
-    known = rows.filter(pk__in=indexed.ids[:MOST]).order_by().values_list(*Match._fields)
-    found = {*first, *map(Match._make, known), *young}
-    return Found(tuple(sorted(found)), " ".join(remarks))
+
+    brokers: Collection[Broker]
+    rows: QuerySet[ScheduledMessage]
+    query: Query
+    parts: Sequence[int] | None = None
+
+    @property
+    def reads_messages(self) -> bool:
+        return self.query != Query()
+
+    def index_newest(self, after: int | None) -> None:
+        if self.query.words or self._terms:
+            texts.add_newest()
+
+    def next(self, after: int | None, number: int) -> list[int]:
+        known = ScheduledMessage.objects.filter(broker__in=self.brokers)
+        rows = after_row(self.rows, known.filter(pk=after).first() if after else None)
+        if self.parts is None:
+            return list(rows.values_list("pk", flat=True)[:number])
+        places = rows.values_list("due_at", "pk")
+        pages = [list(places.filter(topology=one)[:number]) for one in self.parts]
+        return [pk for _, pk in islice(merge(*pages), number)]
+
+    def select(self, ids: Collection[int], most: int | None = None) -> list[int]:
+        if not ids:
+            return []
+        rows = filter_columns(self.rows.filter(match_keys(ids)), self.query)
+        words = (*self.query.words, *map(Word, self._terms))
+        found = list(filter_words(rows, words).values_list("pk", flat=True))
+        if self.query.content:
+            values = texts.values_of(found)
+            found = [pk for pk in found if self.query.has_values(values.get(pk, ()))]
+        return found[:most]
+
+    def candidates(self, head: Sequence[int], after: int | None) -> Iterator[Ids]:
+        for term in self._terms:
+            ids = text_index.find(ScheduledText, "analytics_textindex", term, head)
+            if ids is not None and ids.floor is None and len(ids.ids) <= MOST:
+                yield ids
+        yield cut(self.next(after, MOST + 1), MOST)
+
+    @cached_property
+    def _terms(self) -> list[str]:
+        """What the text of each match contains, the longest first."""
+        terms = [word.text for word in self.query.words if not word.is_negated]
+        for one in self.query.conditions:
+            # A value of a body may be behind what is indexed of it, a number written otherwise.
+            is_in_text = one.field in ("id", "correlation") or one.field.startswith("header.")
+            value = one.value
+            if isinstance(value, Pattern) and value.number is None and is_in_text:
+                terms += () if one.is_negated else filter(None, value.pieces)
+        return sorted(set(terms), key=len, reverse=True)
 
 
-def _only_next(number: int) -> str:
-    return f"Delayboard searched only the next {number} messages in due order."
-
-
-def _matching(
-    rows: QuerySet[ScheduledMessage], term: str, number: int
-) -> tuple[tuple[Match, ...], bool]:
-    """Those of the first rows that contain the term, indexed or not; whether these are all rows."""
-    place = StrIndex("searched__text", Value(term))
-    read = list(rows.values_list(*Match._fields, place)[:number])
-    unknown = texts.texts_of([row[1] for row in read if row[4] is None])
-    return tuple(
-        Match._make(row[:4])
-        for row in read
-        if (term in unknown.get(row[1], "") if row[4] is None else row[4] > 0)
-    ), len(read) < number
+def filter_columns(rows: QuerySet[ScheduledMessage], query: Query) -> QuerySet[ScheduledMessage]:
+    """Those of the rows that meet the conditions on columns."""
+    for one in query.conditions:
+        if one.field in FIELDS:
+            column = FIELDS[one.field].column
+            is_met = filter_value(one.value, column, column, is_folded=False)
+            rows = rows.exclude(is_met) if one.is_negated else rows.filter(is_met)
+    return rows

@@ -5,7 +5,6 @@ So a flood of short delays, each of which is over before its turn comes, never p
 
 from __future__ import annotations
 
-import codecs
 import time
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,23 +12,29 @@ from typing import Any
 
 import orjson
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Substr
 
 from analytics.models import ScheduledMessage, ScheduledText, TextPosition
-from analytics.observation import is_stuck, stuck_ranges, unobserved
-from topology.content.text import fold
+from analytics.models.scheduled_message import WAITING
+from analytics.observation import is_presumed_delivered
+from analytics.search import content
+from analytics.search.query import FieldValue
+from topology.database.optional_writes import try_write
 
-# A message that waits for less is never indexed.
+# A message that waits for less is not indexed, if no search asks for it.
 SETTLED_AFTER = timedelta(seconds=10)
 # Time after the due time until a text is checked: the recorder may be a little behind.
 CHECKED_AFTER = timedelta(seconds=10)
-# What did not leave is looked at again every minute, later every ten.
-LONG = timedelta(minutes=10)
-BODY_CHARACTERS = 4096
+# What did not leave is looked at again after that.
+CHECKED_AGAIN_AFTER = timedelta(minutes=5)
 # A step holds SQLite's one write lock, for about 50 ms.
 STEP = 500
 PASSED_PER_STEP = 5000
 SECONDS_PER_CALL = 0.25
+# So many are indexed by a search that comes before the worker.
+NEWEST = 300
+COUNTED = 10_000
 
 
 def keep_up() -> int:
@@ -65,45 +70,64 @@ def read_to() -> int:
     return TextPosition.objects.values_list("read_to", flat=True).first() or 0
 
 
+def not_searchable(rows: QuerySet[ScheduledMessage]) -> int:
+    """How many of the waiting rows are not indexed yet; COUNTED at most."""
+    young = rows.filter(pk__gt=read_to(), searched=None).order_by()
+    return young.values("pk")[:COUNTED].count()
+
+
+def add_newest() -> None:
+    """Index the newest that are not yet, for a search that is about to read the index."""
+    rows = ScheduledMessage.objects.filter(WAITING, pk__gt=read_to(), searched=None)
+    if ids := list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST]):
+        try_write("The index of waiting messages", lambda: _write(ids, datetime.now(UTC)))
+
+
 def texts_of(ids: Collection[int]) -> dict[int, str]:
     """What is searched of these messages, from their own rows."""
-    rows = ScheduledMessage.objects.filter(pk__in=ids).values_list(
-        "pk",
-        "message_id",
-        "correlation_id",
-        "headers_json",
-        Substr("kept_body__body", 1, 4 * BODY_CHARACTERS),
-    )
     return {
-        pk: fold("\n".join((message_id, correlation_id, headers, _unescaped(headers), _read(body))))
-        for pk, message_id, correlation_id, headers, body in rows
+        pk: content.read_text(stated, headers, body, content.read_json(body))
+        for pk, stated, headers, body in _read(ids, 4 * content.BODY_CHARACTERS)
     }
 
 
-def _unescaped(headers: str) -> str:
-    """Names and values as they are, where the JSON has them otherwise: backslashes, quotes."""
-    return "\n".join(_texts(orjson.loads(headers))) if "\\" in headers else ""
+def values_of(ids: Collection[int]) -> dict[int, tuple[FieldValue, ...]]:
+    """The values by name of their headers and kept bodies."""
+    return {
+        pk: content.read_values(headers, content.read_json(body))
+        for pk, _, headers, body in _read(ids, content.JSON_BYTES + 1)
+    }
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield name
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+def _read(
+    ids: Collection[int], most: int
+) -> Iterator[tuple[int, tuple[str, str], dict[str, Any], bytes]]:
+    """The number, ids and headers of each, and the first bytes of a kept body."""
+    rows = (
+        ScheduledMessage.objects.filter(pk__in=ids)
+        .order_by()
+        .values_list(
+            "pk", "message_id", "correlation_id", "headers_json", Substr("kept_body__body", 1, most)
+        )
+    )
+    for pk, message_id, correlation_id, headers, body in rows:
+        yield pk, (message_id, correlation_id), orjson.loads(headers), bytes(body or b"")
 
 
-def _read(body: bytes | None) -> str:
-    """The beginning of a body that is text; "" of any other."""
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(bytes(body or b""))
-    except UnicodeDecodeError:
-        return ""
-    return text[:BODY_CHARACTERS]
+def _select_waiting(ids: Collection[int], now: datetime) -> dict[int, datetime]:
+    """Those of these messages that still wait, each with its due time."""
+    rows = ScheduledMessage.objects.filter(WAITING, pk__in=ids).exclude(is_presumed_delivered(now))
+    return {pk: due_at for pk, due_at in rows.values_list("pk", "due_at") if due_at is not None}
+
+
+def _write(ids: Collection[int], now: datetime) -> int:
+    """Index those that still wait; how many."""
+    waits = _select_waiting(ids, now)
+    texts = (
+        ScheduledText(message_id=pk, text=text, check_at=waits[pk] + CHECKED_AFTER)
+        for pk, text in texts_of(waits).items()
+    )
+    return len(ScheduledText.objects.bulk_create(texts, ignore_conflicts=True))
 
 
 @transaction.atomic
@@ -111,61 +135,31 @@ def _add(now: datetime) -> tuple[int, bool]:
     """How many texts were added, and whether there is more to do at once."""
     position, _ = TextPosition.objects.select_for_update().get_or_create(pk=1)
     rows = ScheduledMessage.objects.filter(pk__gt=position.read_to).order_by("pk")
-    columns = ("pk", "topology", "entered_at", "left_at", "due_at")
-    not_observed = _not_observed()
-    waits: dict[int, datetime] = {}
+    begun: list[int] = []
     passed = position.read_to
-    seen = rows.values_list(*columns)[:PASSED_PER_STEP]
-    for pk, topology, entered_at, left_at, due_at in seen:
-        if len(waits) == STEP:
+    seen = rows.values_list("pk", "entered_at", "left_at")[:PASSED_PER_STEP]
+    for pk, entered_at, left_at in seen:
+        if len(begun) == STEP:
             break
-        if entered_at is not None and left_at is None and due_at is not None:
+        if entered_at is not None and left_at is None:
             if entered_at > now - SETTLED_AFTER:
                 break
-            if not (topology in not_observed and due_at < now):
-                waits[pk] = due_at
+            begun.append(pk)
         passed = pk
     if passed == position.read_to:
         return 0, False
-    ScheduledText.objects.bulk_create(
-        ScheduledText(message_id=pk, text=text, check_at=waits[pk] + CHECKED_AFTER)
-        for pk, text in texts_of(waits).items()
-    )
+    added = _write(begun, now)
     position.read_to = passed
     position.save()
-    return len(waits), len(waits) == STEP or len(seen) == PASSED_PER_STEP
+    return added, len(begun) == STEP or len(seen) == PASSED_PER_STEP
 
 
 @transaction.atomic
 def _remove(now: datetime) -> tuple[int, bool]:
     """How many texts of messages that have left were removed, and whether there is more."""
     rows = ScheduledText.objects.filter(check_at__lte=now).order_by("check_at")
-    columns = ("pk", "message__topology", "message__due_at", "message__left_at")
-    looked_at = list(rows.values_list(*columns)[:STEP])
-    not_observed, stuck = _not_observed(), _stuck(now, [pk for pk, *_ in looked_at])
-    settled, late, long_late = [], [], []
-    for pk, topology, due_at, left_at in looked_at:
-        if left_at is not None or (topology in not_observed and pk not in stuck):
-            settled.append(pk)
-        elif now - due_at < LONG:
-            late.append(pk)
-        else:
-            long_late.append(pk)
-    ScheduledText.objects.filter(pk__in=settled).delete()
-    ScheduledText.objects.filter(pk__in=late).update(check_at=now + LONG / 10)
-    ScheduledText.objects.filter(pk__in=long_late).update(check_at=now + LONG)
-    return len(settled), len(looked_at) == STEP
-
-
-def _stuck(now: datetime, ids: Collection[int]) -> set[int]:
-    """Those of these messages that are stuck: they still wait, although they are due."""
-    ranges = stuck_ranges()
-    if not ranges:
-        return set()
-    rows = ScheduledMessage.objects.filter(is_stuck(ranges, now), pk__in=ids)
-    return set(rows.values_list("pk", flat=True))
-
-
-def _not_observed() -> set[int]:
-    """Topologies whose messages count as delivered when they are due."""
-    return {topology.pk for topology in unobserved()}
+    ids = set(rows.values_list("pk", flat=True)[:STEP])
+    late = _select_waiting(ids, now).keys()
+    ScheduledText.objects.filter(pk__in=ids - late).delete()
+    ScheduledText.objects.filter(pk__in=late).update(check_at=now + CHECKED_AGAIN_AFTER)
+    return len(ids - late), len(ids) == STEP

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.search import Match
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import SPANS, Scope
 
@@ -25,15 +22,6 @@ class Summary:
     matching: int
     stuck: int = 0
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether `matching` is how many there are."""
-        return self.matching <= counts.MOST
-
-    @property
-    def matching_text(self) -> str:
-        return counts.describe(self.matching)
-
 
 def of_counts(scope: Scope, filters: Filter) -> Summary:
     """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
@@ -49,21 +37,4 @@ def of_counts(scope: Scope, filters: Filter) -> Summary:
         due_counts=tuple(counts.count(scope.rows(now, now + span)) for span in SPANS.values()),
         matching=counts.count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
         stuck=counts.count(scope.stuck_rows()),
-    )
-
-
-def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:
-    """Of what a search found within the filter, in due order."""
-    now = scope.now
-    moments = [match.due_at for match in matches]
-    past = bisect_left(moments, now)
-    return Summary(
-        waiting=len(moments),
-        overdue=bisect_left(moments, now - OVERDUE_AFTER),
-        due_counts=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
-        matching=len(moments),
-        stuck=sum(
-            any(one.holds(match.topology, match.destination, match.due_at) for one in scope.stuck)
-            for match in matches[:past]
-        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Greatest
@@ -15,7 +15,7 @@ from delayboard.dead_letters.parked.failure import Failure, failure_of
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_group
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
-from topology.database.paging import row_number
+from topology.database.paging import Page, read_slice
 from topology.models import Broker
 from topology.models.client_convention import read_conventions
 from topology.redaction import NOTHING, Redaction
@@ -49,15 +49,7 @@ class GroupFilter:
     text: str = ""
     sort: str = "newest"
     with_empty: bool = False
-    after: int = 0
-
-
-@dataclass(frozen=True)
-class Page:
-    """`next_after` is the `after` of the next page, None on the last."""
-
-    groups: Sequence[MessageGroup]
-    next_after: int | None
+    after: str = ""
 
 
 def parse(values: Mapping[str, str]) -> GroupFilter:
@@ -67,11 +59,13 @@ def parse(values: Mapping[str, str]) -> GroupFilter:
         text=clean(values.get("q", "").strip())[:LONGEST_TEXT],
         sort=sort if sort in SORTS else "newest",
         with_empty=values.get("empty", "") == "1",
-        after=row_number(values.get("after", "")) or 0,
+        after=values.get("after", ""),
     )
 
 
-def page(brokers: Collection[Broker], filters: GroupFilter, rules: Mapping[int, Redaction]) -> Page:
+def page(
+    brokers: Collection[Broker], filters: GroupFilter, rules: Mapping[int, Redaction]
+) -> Page[MessageGroup]:
     """The groups of these brokers that fit, at most PAGE of them.
 
     `rules` are those of each broker, by its id: they say what is seen and searched of its groups.
@@ -93,9 +87,9 @@ def page(brokers: Collection[Broker], filters: GroupFilter, rules: Mapping[int, 
     else:
         column = "last_in_all" if has_merged else "last_at"
     rows = rows.order_by(f"-{column}", "-pk")
-    found = with_merged_counts(list(rows[filters.after : filters.after + PAGE + 1]))
-    seen = [seen_group(group, rules[group.broker_id]) for group in found[:PAGE]]
-    return Page(seen, filters.after + PAGE if len(found) > PAGE else None)
+    found = read_slice(rows, filters.after, PAGE)
+    seen = [seen_group(one, rules[one.broker_id]) for one in with_merged_counts(found.rows)]
+    return replace(found, rows=seen)
 
 
 def _add_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:

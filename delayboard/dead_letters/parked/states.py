@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, F
 
-from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
+from topology.database.select_keys import match_keys
 
 # SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
 AT_ONCE = 1000

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.replay.reset_counters import reset_counters
 from delayboard.dead_letters.replay.unwrap import unwrap
 from delayboard.models import ParkedMessage
 from delayboard.models.replay import ReplayBatch, ReplayEdit
 from topology.broker.properties.read import read_properties
+from topology.database.select_keys import match_keys
 from topology.message import Headers, Message, Properties, Publish, content_id, kept_by_streams
 
 _COLUMNS = (

@@ -18,6 +18,8 @@ from delayboard.models import (
     ReplayRoute,
 )
 from delayboard.models.replay import OPEN, REMAINING, ReplayOutcome, TargetMode
+from topology.database import paging
+from topology.database.paging import Page
 from topology.deaths import History, read_history
 from topology.redaction import HIDDEN, Redaction
 
@@ -37,19 +39,10 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class ItemFilter:
-    """Which items: one of SHOWN or "", a route's id or None, those behind this position."""
+    """Which items: one of SHOWN or "", a route's id or None."""
 
     shown: str
     route: int | None
-    after: int
-
-
-@dataclass(frozen=True)
-class Items:
-    """`next_after` leads on; None on the last page."""
-
-    rows: tuple[ReplayItem, ...]
-    next_after: int | None
 
 
 def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
@@ -57,15 +50,12 @@ def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
     return batch.mode in _FOUND and hides_history(rules)
 
 
-def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
+def read_page(batch: ReplayBatch, asked: ItemFilter, after: str) -> Page[ReplayItem]:
     """In the order of their positions."""
-    rows = _filter_items(batch, asked).filter(position__gt=asked.after)
-    edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
-    rows = rows.select_related("route", "parked_message__repeat_of")
+    rows = _filter_items(batch, asked).select_related("route", "parked_message__repeat_of")
     rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
-    found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
-    is_more = len(found) > PAGE
-    return Items(tuple(found[:PAGE]), found[PAGE - 1].position if is_more else None)
+    edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
+    return paging.read_page(rows.annotate(is_edited=Exists(edits)), after, PAGE, "position")
 
 
 def _filter_items(batch: ReplayBatch, asked: ItemFilter) -> QuerySet[ReplayItem]:

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
-from delayboard.dead_letters.search.rights import reveals
+from delayboard.dead_letters.search import reveals
 from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.db.models.functions import Substr
 
-from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
+from analytics.search.content import JSON_BYTES, Content, read
 from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from delayboard.models.background_task import Beat
 from topology.broker.properties.read import read_properties

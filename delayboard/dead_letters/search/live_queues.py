@@ -1,4 +1,4 @@
-"""Which messages in the live dead-letter queues of a broker contain a text: free peeks only."""
+"""Which messages in the live dead-letter queues of a broker match a query: free peeks only."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+from analytics.search.content import read
+from analytics.search.query import Query
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.candidates import Candidate
 from delayboard.dead_letters.queues.peek import PeekedMessage
-from delayboard.dead_letters.search.content import read
 from delayboard.models import DeadLetterQueue
 from topology.broker.errors import BrokerError
 from topology.clients.conventions import Convention
@@ -19,14 +20,13 @@ from topology.models.client_convention import read_conventions
 from topology.redaction import Redaction
 from topology.snapshot import Snapshot
 
-LONGEST_TEXT = 200
 SECONDS = 3.0
 OUT_OF_TIME = "The search ended after 3 seconds. Enter a part of the name of this queue."
 
 
 @dataclass(frozen=True)
 class Match:
-    """A message with the text; its position in the queue begins at 1."""
+    """A message that matches; its position in the queue begins at 1."""
 
     position: int
     message: PeekedMessage
@@ -66,14 +66,13 @@ def search_queues(
     broker: Broker,
     snapshot: Snapshot,
     names: Sequence[str],
-    text: str,
+    query: Query,
     rules: Redaction,
 ) -> list[SearchedQueue]:
     """Peek at one queue after the other; what takes too long, or fails, has a problem instead."""
     until = monotonic() + SECONDS
-    words = fold(text).split()
     return [
-        _search(broker, snapshot, name, words, rules)
+        _search(broker, snapshot, name, query, rules)
         if monotonic() < until
         else SearchedQueue(name, problem=OUT_OF_TIME)
         for name in names
@@ -81,7 +80,7 @@ def search_queues(
 
 
 def _search(
-    broker: Broker, snapshot: Snapshot, name: str, words: Sequence[str], rules: Redaction
+    broker: Broker, snapshot: Snapshot, name: str, query: Query, rules: Redaction
 ) -> SearchedQueue:
     queue = snapshot.definitions.queue(name)
     assert queue is not None
@@ -93,15 +92,13 @@ def _search(
     matches = (
         Match(position, one)
         for position, one in enumerate(seen.peeked_messages, 1)
-        if _fits(one, words, rules, own)
+        if _fits(one, query, rules, own)
     )
     return SearchedQueue(name, len(seen.peeked_messages), seen.more, tuple(matches))
 
 
-def _fits(
-    one: PeekedMessage, words: Sequence[str], rules: Redaction, own: Sequence[Convention]
-) -> bool:
-    """Whether what the rules show of it contains each word."""
+def _fits(one: PeekedMessage, query: Query, rules: Redaction, own: Sequence[Convention]) -> bool:
+    """Whether what the rules show of it has the words and values of the query."""
     shown = rules.message(one.message)
-    text = read(shown.properties, rules.body(one.message.body), own).text
-    return all(word in text for word in words)
+    content = read(shown.properties, rules.body(one.message.body), own)
+    return query.has_words(content.text) and query.has_values(content.fields)

@@ -2,53 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from django.db import connection
-from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet, Value
-from django.db.models.functions import StrIndex
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 
+from analytics.search.conditions import filter_value, filter_words
+from analytics.search.find import MOST, cut
+from analytics.search.query import Condition, Field, Pattern, Query, QueryError
 from delayboard.dead_letters.parked.placeholders import put_placeholders
-from delayboard.dead_letters.search.index import read_to
-from delayboard.dead_letters.search.query import Compared, Condition, Pattern, Query, Span
-from delayboard.models import MessageGroup, ParkedField, ParkedMessage, ParkedState
+from delayboard.dead_letters.search import index
+from delayboard.models import MessageGroup, ParkedField, ParkedMessage, ParkedState, ParkedText
 from topology.content.text import fold
+from topology.database import text_index
+from topology.database.select_keys import match_keys
+from topology.database.text_index import Ids
 from topology.models import Broker
 
-# The column of a group that a field is about.
-GROUP_COLUMNS = {
-    "reason": "reason",
-    "died": "died_in",
-    "exchange": "exchange",
-    "key": "routing_key",
-    "exception": "exception",
-    "type": "message_type",
-    "group": "pk",
+FIELDS: dict[str, Field] = {
+    "reason": Field(column="reason"),
+    "died": Field(column="died_in"),
+    "exchange": Field(column="exchange"),
+    "key": Field(column="routing_key"),
+    "exception": Field(column="exception"),
+    "type": Field(column="message_type"),
+    "queue": Field(column="queue"),
+    "id": Field(column="searched__message_id"),
+    "group": Field("number", "pk"),
+    "deaths": Field("number", "deaths"),
+    "size": Field("size", "size"),
+    "parked": Field("moment", "parked_at"),
+    "died-at": Field("moment", "died_at"),
+    "state": Field("choice", choices=(*ParkedState.values, "any")),
+    "repeat": Field("choice", choices=("yes", "no")),
 }
-# The column of a parked message, where its name is not the field's.
-COLUMNS = {"id": "searched__message_id", "parked": "parked_at", "died-at": "died_at"}
-# Groups, and queues, that are read each by its index; with more, messages are read one by one.
+# Those whose columns are of a message's group.
+OF_GROUPS = ("reason", "died", "exchange", "key", "exception", "type", "group")
+# So many groups or queues are read each by its index; of more the messages are read one by one.
 MOST_SERIES = 100
-MOST_QUEUES = 500
-_LOOKUPS = {None: "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
+MOST_QUEUES = 10_000
+# Above every text that begins alike; UTF-8 orders as code points do.
+LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class Search:
-    """`groups` and `queues` are those that match, None where all do."""
+    """`groups` and `queues` are those that match, None where all do. The newest come first."""
 
     broker: Broker
     query: Query
     groups: frozenset[int] | None = None
     queues: tuple[str, ...] | None = None
+    is_oldest_first: bool = False
+
+    @property
+    def state(self) -> str:
+        return self.query.chosen.get("state", ParkedState.PARKED)
 
     @property
     def states(self) -> tuple[str, ...]:
-        state = self.query.state
-        return tuple(ParkedState.values) if state == "any" else (state,)
+        return tuple(ParkedState.values) if self.state == "any" else (self.state,)
 
     @property
     def is_empty(self) -> bool:
@@ -58,20 +74,21 @@ class Search:
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
         """Those that groups and names of queues do not answer."""
-        answered = {*GROUP_COLUMNS, *(("queue",) if self.queues is not None else ())}
+        answered = (*OF_GROUPS, "queue")
         return tuple(one for one in self.query.conditions if one.field not in answered)
 
     @property
     def reads_messages(self) -> bool:
-        """Whether each message must be read to decide if it matches."""
-        return bool(self.query.words or self.conditions)
+        keys = self._series_keys
+        is_of_series = keys is None or (
+            len(keys) <= MOST_SERIES and None in (self.groups, self.queues)
+        )
+        return self.reads_each or not is_of_series or "repeat" in self.query.chosen
 
     @property
-    def is_of_series(self) -> bool:
-        """Whether the messages of `newest` are the answer."""
-        keys = self._series_keys
-        is_exact = keys is None or (len(keys) <= MOST_SERIES and None in (self.groups, self.queues))
-        return is_exact and not self.reads_messages and self.query.repeats is None
+    def reads_each(self) -> bool:
+        """Whether more of each message must be read than its group, queue and state."""
+        return bool(self.query.words or self.conditions)
 
     @property
     def needs_index(self) -> bool:
@@ -88,29 +105,44 @@ class Search:
         for condition in self.conditions:
             is_met = _is_met(condition)
             rows = rows.exclude(is_met) if condition.is_negated else rows.filter(is_met)
-        for number, word in enumerate(self.query.words):
-            place = f"place_{number}"
-            rows = rows.alias(**{place: StrIndex(F("searched__text"), Value(word.text))})
-            rows = rows.filter(**{place: 0} if word.is_negated else {f"{place}__gt": 0})
-        return rows.order_by("-pk")
+        return filter_words(rows, self.query.words).order_by("-pk")
 
     def not_indexed(self) -> QuerySet[ParkedMessage]:
         """Messages that may match, and are omitted because they are not indexed yet."""
         if not self.needs_index:
             return ParkedMessage.objects.none()
-        return self._filter_columns().filter(pk__gt=read_to(), searched__isnull=True).order_by()
+        return (
+            self._filter_columns().filter(pk__gt=index.read_to(), searched__isnull=True).order_by()
+        )
 
-    def newest(self, below: int | None, number: int) -> list[int]:
-        """The first ids of what may match, the newest first."""
-        rows = ParkedMessage.objects.all()
-        series = self._series(rows if below is None else rows.filter(pk__lt=below))
-        return read_newest(series, "pk", number)
+    def index_newest(self, after: int | None) -> None:
+        if self.needs_index:
+            index.add_newest(None if self.is_oldest_first else after)
 
-    def oldest(self, above: int | None, number: int) -> list[int]:
-        """The first ids of what may match, the oldest first."""
+    def next(self, after: int | None, number: int) -> list[int]:
+        if self.is_empty:
+            return []
         rows = ParkedMessage.objects.all()
-        series = self._series(rows if above is None else rows.filter(pk__gt=above))
-        return _read_ordered(series, "pk", number)
+        if after is not None:
+            rows = rows.filter(**{"pk__gt" if self.is_oldest_first else "pk__lt": after})
+        order = "pk" if self.is_oldest_first else "-pk"
+        return _read_ordered(self._series(rows), order, number)
+
+    def select(self, ids: Collection[int], most: int | None = None) -> list[int]:
+        rows = self.messages().filter(match_keys(ids)) if ids else ParkedMessage.objects.none()
+        return list(rows.values_list("pk", flat=True)[:most])
+
+    def candidates(self, head: Sequence[int], after: int | None) -> Iterator[Ids]:
+        """Those of the index, the newest first."""
+        for condition in self.conditions:
+            if not condition.is_negated:
+                yield from _list_ids(condition, after)
+        for word in sorted(self.query.words, key=lambda word: -len(word.text)):
+            if not word.is_negated:
+                ids = text_index.find(ParkedText, "delayboard_parkedindex", word.text, head, after)
+                if ids is not None:
+                    yield ids if len(ids.ids) <= MOST else cut(ids.ids, MOST)
+        yield cut(self.next(after, MOST + 1), MOST)
 
     def _series(self, rows: QuerySet[ParkedMessage]) -> list[QuerySet[ParkedMessage]]:
         """Parts of these rows, each of which an index has in order."""
@@ -134,17 +166,13 @@ class Search:
             rows = rows.filter(group__in=self.groups)
         if self.queues is not None:
             rows = rows.filter(queue__in=self.queues)
-        if self.query.repeats is not None:
-            rows = rows.filter(repeat_of__isnull=not self.query.repeats)
+        if (repeat := self.query.chosen.get("repeat")) is not None:
+            rows = rows.filter(repeat_of__isnull=repeat == "no")
         return rows
 
 
-def read_newest(rows: Sequence[QuerySet[Any]], column: str, number: int) -> list[int]:
-    """The highest ids in a column of these, each of which an index has in order."""
-    return _read_ordered(rows, f"-{column}", number)
-
-
 def _read_ordered(rows: Sequence[QuerySet[Any]], order: str, number: int) -> list[int]:
+    """The first ids in a column of these, each of which an index has in this order."""
     column, direction = order.removeprefix("-"), "DESC" if order.startswith("-") else "ASC"
     series = [one.order_by(order).values_list(column, flat=True) for one in rows]
     read = [one.query.sql_with_params() for one in series]
@@ -164,10 +192,10 @@ def search_for(broker: Broker, query: Query) -> Search:
 
 
 def _find_groups(broker: Broker, query: Query) -> frozenset[int] | None:
-    wanted = [one for one in query.conditions if one.field in GROUP_COLUMNS]
+    wanted = [one for one in query.conditions if one.field in OF_GROUPS]
     if not wanted:
         return None
-    columns = ["pk", "merged_into", *(GROUP_COLUMNS[one.field] for one in wanted)]
+    columns = ["pk", "merged_into", *(FIELDS[one.field].column for one in wanted)]
     rows = MessageGroup.objects.filter(broker=broker).order_by().values_list(*columns)
     return frozenset(
         pk
@@ -186,9 +214,8 @@ def _is_group_match(condition: Condition, value: str | int, shown_in: int | None
 
 def _is_match(condition: Condition, value: str | int) -> bool:
     wanted = condition.value
-    if isinstance(wanted, Compared):
-        return wanted.matches(float(value))
-    assert isinstance(wanted, Pattern)
+    if not isinstance(wanted, Pattern):
+        return wanted.has(float(value))
     folded = fold(str(value))
     if wanted.matches(folded):
         return True
@@ -198,13 +225,12 @@ def _is_match(condition: Condition, value: str | int) -> bool:
 
 
 def _find_queues(broker: Broker, query: Query) -> tuple[str, ...] | None:
-    """None also where there are too many: then the queue of each message is compared."""
     wanted = [one for one in query.conditions if one.field == "queue"]
     if not wanted:
         return None
     names = queue_names(broker, MOST_QUEUES + 1)
     if len(names) > MOST_QUEUES:
-        return None
+        raise QueryError("There are too many queues to search for some of them.")
     return tuple(
         name for name in names if all(_is_match(one, name) != one.is_negated for one in wanted)
     )
@@ -235,44 +261,36 @@ def _is_met(condition: Condition) -> Q:
         fields = ParkedField.objects.filter(parked_message=OuterRef("pk"), name=condition.field)
         # Added to nothing, so that no planner reads the index of numbers for each message.
         fields = fields.alias(value=F("number") + Value(0.0))
-        return Q(Exists(fields.filter(value_filter(condition.value, "text", "value"))))
-    column = COLUMNS.get(condition.field, condition.field)
-    return value_filter(condition.value, column, column)
+        return Q(Exists(fields.filter(filter_value(condition.value, "text", "value"))))
+    column = FIELDS[condition.field].column
+    return filter_value(condition.value, column, column)
 
 
-def value_filter(wanted: Pattern | Compared | Span, text: str, number: str) -> Q:
-    """A filter on a value: on the column `text` or `number`, whichever can decide."""
-    match wanted:
-        case Compared():
-            return Q(**{number + _LOOKUPS[wanted.how]: wanted.bound})
-        case Pattern():
-            is_equal = (
-                Q() if number == text or wanted.number is None else Q(**{number: wanted.number})
-            )
-            return _is_like(text, wanted) | is_equal
-    found = Q(**{f"{number}__isnull": False})
-    if wanted.from_at is not None:
-        found &= Q(**{f"{number}__gte": wanted.from_at})
-    return found if wanted.until_at is None else found & Q(**{f"{number}__lt": wanted.until_at})
-
-
-def _is_like(column: str, pattern: Pattern) -> Q:
-    """Names of queues are compared with their cases folded as the database does it."""
-    if pattern.is_exact:
-        return Q(**{column + ("__iexact" if column == "queue" else ""): pattern.pieces[0][:255]})
-    escaped = "%".join(
-        "".join(f"!{sign}" if sign in "!%_" else sign for sign in piece) for piece in pattern.pieces
-    )
-    # PostgreSQL alone distinguishes cases; what is folded has none.
-    is_folded = column != "queue" or connection.vendor != "postgresql"
-    return Q(_Like(F(column), Value(escaped), arg_joiner=" LIKE " if is_folded else " ILIKE "))
-
-
-class _Like(Func):
-    """Neither database goes back more than one “%”, so that this takes no longer than the texts
-    are long times the pattern.
-    """
-
-    function = ""
-    template = "(%(expressions)s ESCAPE '!')"
-    output_field = BooleanField()
+def _list_ids(condition: Condition, below: int | None) -> Iterator[Ids]:
+    """One list, or none where there are too many that the index does not have by id."""
+    wanted = condition.value
+    rows: Any
+    if condition.is_content:
+        rows = ParkedField.objects.filter(name=condition.field)
+        column = "text" if isinstance(wanted, Pattern) else "number"
+    else:
+        rows = ParkedText.objects.all()
+        column = FIELDS[condition.field].column.removeprefix("searched__")
+    if isinstance(wanted, Pattern) and wanted.is_exact:
+        older = rows if below is None else rows.filter(parked_message__lt=below)
+        series = [older.filter(**{column: wanted.pieces[0][:255]})]
+        if condition.is_content and wanted.number is not None:
+            series.append(older.filter(number=wanted.number))
+        # Most messages are in both.
+        most = len(series) * MOST
+        yield cut(_read_ordered(series, "-parked_message", most + 1), most)
+        return
+    if isinstance(wanted, Pattern):
+        first = wanted.pieces[0]
+        within = {f"{column}__gte": first, f"{column}__lt": first + LAST}
+        rows = rows.filter(**within) if first else rows
+    else:
+        rows = rows.filter(filter_value(wanted, column, column))
+    ids = list(rows.order_by(column).values_list("parked_message", flat=True)[: MOST + 1])
+    if len(ids) <= MOST:
+        yield Ids(tuple(pk for pk in ids if below is None or pk < below))

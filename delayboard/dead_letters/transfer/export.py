@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from django.db.models import QuerySet
 
 from delayboard.dead_letters.transfer import serialize
 from delayboard.models import Body, ParkedMessage
-from topology.content.export_format import csv_line
+from topology.content.export_format import write_export
 from topology.redaction import Redaction
 
 # Messages and bytes of bodies that are read at a time; one larger body is read alone.
 CHUNK = 500
 CHUNK_BYTES = 8_000_000
-PART_BYTES = 65_536
 
 ParkedMessages = QuerySet[ParkedMessage]
 
 
-def as_json_lines(parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
-    for parked_message, body in read(parked_messages):
-        yield serialize.line(serialize.record(parked_message, body, hidden))
-
-
-def as_csv(parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
-    """With a line of names first."""
-    yield csv_line(serialize.COLUMNS)
-    for parked_message, body in read(parked_messages):
-        yield csv_line(serialize.row(parked_message, body, hidden))
-
-
-FORMATS: dict[str, tuple[str, Callable[[ParkedMessages, Redaction], Iterator[bytes]]]] = {
-    "jsonl": ("application/x-ndjson", as_json_lines),
-    "csv": ("text/csv; charset=utf-8", as_csv),
-}
-
-
-def gathered(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts that are worth sending."""
-    part = bytearray()
-    for line in lines:
-        part += line
-        if len(part) >= PART_BYTES:
-            yield bytes(part)
-            part.clear()
-    if part:
-        yield bytes(part)
+def write(form: str, parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
+    return write_export(
+        form,
+        serialize.COLUMNS,
+        read(parked_messages),
+        lambda pair: serialize.line(serialize.record(*pair, hidden)),
+        lambda pair: serialize.row(*pair, hidden),
+    )
 
 
 def read(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:

@@ -8,8 +8,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.search import QueryError, search_by
-from delayboard.dead_letters.transfer.export import FORMATS
+from delayboard.dead_letters.transfer.export import write
 from topology import audit
+from topology.content.export_format import FORMS
 from topology.content.text import count_of
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput
@@ -27,7 +28,7 @@ class Command(BoardCommand):
         parser.add_argument("broker", help="the slug, as in its page's address")
         parser.add_argument("--q", default="", help="a search, such as reason:rejected")
         parser.add_argument(
-            "--format", choices=sorted(FORMATS), default="jsonl", help="default: jsonl"
+            "--format", choices=sorted(FORMS), default="jsonl", help="default: jsonl"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,11 +41,10 @@ class Command(BoardCommand):
         audit.record(
             None, "parked messages exported", broker=broker, what=query, details={"format": form}
         )
-        rows, (_, write) = search.messages(), FORMATS[form]
         out = getattr(sys.stdout, "buffer", None)
         written = 0
         try:
-            for line in write(rows, NOTHING):
+            for line in write(form, search.messages(), NOTHING):
                 written += 1
                 if out is None:
                     self.stdout.write(line.decode(), ending="")

@@ -53,7 +53,7 @@ class Command(BoardCommand):
             "--from", default="", help=f"start time. {MOMENT_HELP} Write --from=-1d with “=”."
         )
         parser.add_argument("--until", default="", help=f"end time (exclusive). {MOMENT_HELP}")
-        parser.add_argument("--text", default="", help="text in ids, headers or body")
+        parser.add_argument("--text", default="", help="words and fields, such as header.tenant:42")
         parser.add_argument("--overdue", action="store_true", help="only overdue messages")
         parser.add_argument(
             "--stuck", action="store_true", help="only due messages that RabbitMQ cannot route"
@@ -75,7 +75,7 @@ class Command(BoardCommand):
         if options["id"]:
             rows = rows.filter(pk__in=set().union(*known.values()))
         if action in scheduled_changes.KINDS:
-            chosen = (line.row for line in export.lines(rows, filters.text, None))
+            chosen = (line.row for line in export.lines(rows, filters.query, None))
             scheduled_changes.change(action, chosen, known, options, now, write)
         elif action == "changes":
             scheduled_changes.list_changes(options, filters, write)
@@ -92,7 +92,7 @@ class Command(BoardCommand):
         rows: QuerySet[ScheduledMessage],
         now: datetime,
     ) -> None:
-        lines = islice(export.lines(rows, filters.text, None), options["limit"])
+        lines = islice(export.lines(rows, filters.query, None), options["limit"])
         if options["json"]:
             for line in lines:
                 self.stdout.write(compact_json({"kind": "message"} | export.record(line)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -11,9 +12,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from analytics.events import clean
+from analytics.search.query import LONGEST, QueryError, parse
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.search.live_queues import (
-    LONGEST_TEXT,
     SearchedQueue,
     search_queues,
     select_queues,
@@ -29,9 +30,9 @@ from topology.redaction import Redaction
 @access.with_broker(Role.VIEWER)
 def live_search(request: HttpRequest, broker: Broker) -> HttpResponse:
     """The queues that a search covers. A POST peeks at them, which marks messages, so no GET."""
-    known = snapshots.fresh(broker)
+    known, template = snapshots.fresh(broker), "delayboard/live_search.html"
     values = request.POST if request.method == "POST" else request.GET
-    text, name = (clean(values.get(one, "")).strip()[:LONGEST_TEXT] for one in ("q", "queue"))
+    text, name = (clean(values.get(one, "")).strip()[:LONGEST] for one in ("q", "queue"))
     context: dict[str, Any] = {
         "broker": broker,
         "latest": known,
@@ -46,13 +47,17 @@ def live_search(request: HttpRequest, broker: Broker) -> HttpResponse:
         if request.method == "POST":
             if not context["may_operate"]:
                 raise PermissionDenied("Reading messages needs the role operator.")
+            try:
+                query = parse(text, datetime.now(UTC), {})
+            except QueryError as error:
+                return render(request, template, context | {"problem": str(error)})
             rules = redaction.rules_for(request.user, broker)
             with audit.recorded(
                 request.user, "queues searched", broker=broker, details={"text": text}
             ):
-                searched = search_queues(broker, known.snapshot, free, text, rules)
+                searched = search_queues(broker, known.snapshot, free, query, rules)
             context |= _shown(searched, rules)
-    return render(request, "delayboard/live_search.html", context)
+    return render(request, template, context)
 
 
 def _shown(searched: list[SearchedQueue], rules: Redaction) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -10,11 +11,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from analytics.events import clean
+from analytics.search.query import LONGEST, Range
 from delayboard.dead_letters.parked.groups import by_state
-from delayboard.dead_letters.search import QueryError, search_by
+from delayboard.dead_letters.search import QueryError, Search, search_by
 from delayboard.dead_letters.search.listing import list_page
-from delayboard.dead_letters.search.query import FIELDS, LONGEST, Compared, Condition, Query
-from delayboard.models import MessageGroup, ParkedState
+from delayboard.models import ParkedState
 from topology import access, audit
 from topology.database import paging
 from topology.models import Broker, Role
@@ -29,7 +30,6 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
     context: dict[str, Any] = {
         "broker": broker,
         "typed": typed,
-        "fields": FIELDS,
         "longest": LONGEST,
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "may_admin": access.may(request.user, broker, Role.ADMIN),
@@ -38,10 +38,11 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
         search = search_by(request.user, broker, typed)
     except QueryError as error:
         return render(request, "delayboard/parked_messages.html", context | {"problem": str(error)})
-    sort = read_sort(request, ("parked",), "-parked") if search.is_of_series else "-parked"
-    is_oldest_first = sort == "parked"
-    edge = paging.row_number(request.GET.get("after" if is_oldest_first else "before", ""))
-    shown = list_page(request.user, search, edge, is_oldest_first=is_oldest_first)
+    # Of what is read message by message, only one order has an index.
+    sort = "-parked" if search.reads_messages else read_sort(request, ("parked",), "-parked")
+    edge = paging.row_number(request.GET.get("after", ""))
+    search = replace(search, is_oldest_first=sort == "parked")
+    shown = list_page(request.user, search, edge)
     if shown.lines and shown.has_content:
         details = {
             "parked_messages": len(shown.lines),
@@ -53,25 +54,27 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
             messages.warning(request, audit.NOT_WRITTEN)
     context |= {
         "listed": shown,
-        "edge": edge,
+        "after": edge,
         "sort": sort,
-        "is_oldest_first": is_oldest_first,
+        "can_sort": not search.reads_messages,
+        "is_oldest_first": search.is_oldest_first,
         "states": search.states,
-        "group": _find_group(broker, search.query),
+        "group": _find_group(search),
         "query": search.query,
         "by_state": by_state(broker),
     }
     return render(request, "delayboard/parked_messages.html", context)
 
 
-def _find_group(broker: Broker, query: Query) -> int | None:
-    """The group that the query names, if the broker has it."""
-    for condition in query.conditions:
-        match condition:
-            case Condition("group", Compared(None, number), False) if number.is_integer():
-                named = MessageGroup.objects.filter(broker=broker, pk=int(number))
-                return named.values_list("pk", flat=True).first()
-    return None
+def _find_group(search: Search) -> int | None:
+    """The one group that the query names by its number, if the broker has it."""
+    ranges = [one.value for one in search.query.conditions if one.field == "group"]
+    named = [
+        pk
+        for pk in search.groups or ()
+        if any(isinstance(one, Range) and one.has(pk) for one in ranges)
+    ]
+    return named[0] if len(named) == 1 else None
 
 
 def query_of(request: HttpRequest) -> str:

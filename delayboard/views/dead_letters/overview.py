@@ -100,10 +100,10 @@ def _groups(
 ) -> dict[str, Any]:
     page = groups.page(brokers, group_filter, rules)
     span = trend if trend in group_trend.SPANS else "day"
-    drawn = group_trend.trends(page.groups, group_trend.SPANS[span], now)
+    drawn = group_trend.trends(page.rows, group_trend.SPANS[span], now)
     return {
         "page": page,
-        "lines": [(group, drawn[group.pk]) for group in page.groups],
+        "lines": [(group, drawn[group.pk]) for group in page.rows],
         "sorts": groups.SORTS,
         "spans": group_trend.SPANS,
         "span": span,

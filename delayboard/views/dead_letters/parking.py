@@ -16,8 +16,7 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.queues.confirmed import Undecided, decide
-from delayboard.dead_letters.search import QueryError
-from delayboard.dead_letters.search.rights import reveals
+from delayboard.dead_letters.search import QueryError, reveals
 from delayboard.models import MessageGroup, ParkedChange, Parking
 from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production

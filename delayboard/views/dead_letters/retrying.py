@@ -12,9 +12,9 @@ from django.views.decorators.http import require_safe
 
 from analytics.scheduled.queries import search
 from analytics.scheduled.queries.filter import parse
-from analytics.scheduled.queries.listing import read_place
 from delayboard.dead_letters import retrying as retry_list
 from topology import access, redaction, snapshots
+from topology.database.paging import row_number
 from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import KINDS
@@ -46,7 +46,7 @@ def _page(request: HttpRequest, brokers: list[Broker]) -> HttpResponse:
     known = dict(zip(brokers, snapshots.fresh_all(brokers), strict=True))
     hidden = redaction.rules_by_broker(request.user, brokers)
     filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
-    place = read_place(request.GET.get("after", ""))
+    after = row_number(request.GET.get("after", ""))
     read = {broker: one.snapshot for broker, one in known.items() if one.snapshot}
     only = brokers[0] if len(brokers) == 1 else None
     context: dict[str, Any] = {
@@ -57,7 +57,8 @@ def _page(request: HttpRequest, brokers: list[Broker]) -> HttpResponse:
         "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
         **_others(read),
         "filters": filters,
-        "listing": retry_list.retrying(brokers, filters, read, now, hidden=hidden, place=place),
+        "after": after,
+        "listing": retry_list.retrying(brokers, filters, read, now, hidden=hidden, after=after),
     }
     return render(request, "delayboard/retrying.html", context)
 

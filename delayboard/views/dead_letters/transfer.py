@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -13,10 +12,11 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from analytics.views.streaming import download
 from delayboard.dead_letters.search import QueryError, matching
-from delayboard.dead_letters.transfer.export import FORMATS, gathered
+from delayboard.dead_letters.transfer.export import write
 from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
+from topology.content.export_format import FORMS
 from topology.models import Broker, Role
 from topology.views.uploads import read_upload
 
@@ -26,7 +26,7 @@ from topology.views.uploads import read_upload
 def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse:
     """All that the query in the address means, as a file that is written while it is read."""
     form, query = request.GET.get("as", ""), query_of(request)
-    if form not in FORMATS:
+    if form not in FORMS:
         raise Http404
     try:
         rows = matching(request.user, broker, query)
@@ -37,10 +37,7 @@ def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse
     audit.record(
         request.user, "parked messages exported", broker=broker, what=query, details=details
     )
-    content_type, write = FORMATS[form]
-    parts = gathered(write(rows, hidden))
-    name = f"dead-letters-{broker.slug}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
-    answer: Any = download(request, parts, content_type, name)
+    answer: Any = download(request, write(form, rows, hidden), form, f"dead-letters-{broker.slug}")
     return answer  # type: ignore[no-any-return]
 
 

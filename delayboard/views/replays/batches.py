@@ -59,15 +59,14 @@ def replays(request: HttpRequest) -> HttpResponse:
     if is_open:
         rows = rows.exclude(state__in=ENDED_BATCH)
     related = ("broker", "work", "created_by", "group")
-    edge = paging.row_number(request.GET.get("from", ""))
     sort = read_sort(request, ("prepared",), "-prepared")
-    read_page = paging.oldest_page if sort == "prepared" else paging.newest_page
-    page, following = read_page(rows.select_related(*related).defer("parked_messages"), edge, PAGE)
+    rows = rows.select_related(*related).defer("parked_messages")
+    order = "pk" if sort == "prepared" else "-pk"
+    page = paging.read_page(rows, request.GET.get("after", ""), PAGE, order)
     context = {
         "broker": choice.chosen,
-        "batches": summary.make_lines(request.user, page),
-        "following": following,
-        "edge": edge,
+        "batches": summary.make_lines(request.user, page.rows),
+        "page": page,
         "sort": sort,
         "is_open": is_open,
     }
@@ -173,7 +172,6 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     item_filter = items_page.ItemFilter(
         shown if shown in items_page.SHOWN else "",
         paging.row_number(request.GET.get("route", "")),
-        paging.row_number(request.GET.get("after", "")) or 0,
     )
     dry = summary.summarize_dry_run(batch)
     found: dict[str, Any] = {
@@ -182,7 +180,7 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
         "died_before": items_page.count_died_before(batch) if batch.is_draft else 0,
         "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
-    items = items_page.read_page(batch, item_filter)
+    items = items_page.read_page(batch, item_filter, request.GET.get("after", ""))
     if hides:
         for item in items.rows:
             route = item.route

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from analytics.search.find import find
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import search_by
-from delayboard.dead_letters.search.listing import find
 from delayboard.models import ParkedMessage
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker
@@ -48,9 +48,8 @@ def found(broker: Broker, query: str, wanted: int = 7) -> list[int]:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         page = find(search, before, wanted)
-        assert page.is_all or page.ids or page.searched_to is not None
         ids += page.ids
-        if page.is_all:
+        if page.edge is None:
             return ids
-        before = page.searched_to or page.ids[-1]
+        before = page.edge
     raise AssertionError(f"{query} never came to its end")

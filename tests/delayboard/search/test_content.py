@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from delayboard.dead_letters.search import content
-from delayboard.dead_letters.search.content import FieldValue, read
+from analytics.search import content
+from analytics.search.content import read
+from analytics.search.query import FieldValue
 from tests.delayboard.builders import a_death, deaths_header
 from topology.broker.properties.read import build_properties, read_properties
 from topology.content import bodies

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from delayboard.dead_letters.search import listing, match, matching, search_by
+from analytics.search import find
+from delayboard.dead_letters.search import match, matching, search_by
 from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
@@ -27,11 +28,10 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """As they are, or so small that every way is taken and every answer goes on."""
     if request.param == "small":
         for module, name, value in (
-            (listing, "HEAD", 4),
-            (listing, "MOST", 6),
-            (listing, "CHUNK", 3),
-            (listing, "LARGEST_CHUNK", 4),
-            (listing, "FEW", 1),
+            (find, "HEAD", 4),
+            (find, "MOST", 6),
+            (match, "MOST", 6),
+            (find, "FEW", 1),
             (text_index, "MOST_READ", 8),
             (match, "MOST_SERIES", 2),
         ):
@@ -145,12 +145,10 @@ def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[Parke
 
 def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[ParkedMessage]) -> None:
     ids = [row.pk for row in many[10:]][::-1]
-    page = listing.find(search_by(None, broker, ""), None, 20)
-    assert (list(page.ids), page.is_all) == (ids[:20], False)
-    page = listing.find(search_by(None, broker, ""), page.ids[-1], 30)
-    assert (list(page.ids), page.is_all) == (ids[20:], False)
-    page = listing.find(search_by(None, broker, ""), page.ids[-1], 30)
-    assert (page.ids, page.is_all) == ((), True)
+    page = find.find(search_by(None, broker, ""), None, 20)
+    assert (list(page.ids), page.edge) == (ids[:20], ids[19])
+    page = find.find(search_by(None, broker, ""), page.edge, 30)
+    assert (list(page.ids), page.edge) == (ids[20:], None)
 
 
 def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[ParkedMessage]) -> None:
@@ -164,17 +162,6 @@ def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[ParkedMes
         ][::-1]
     )
     assert found(broker, "group:999999999999999") == []
-
-
-def test_more_queues_than_are_named_are_told_apart_row_by_row(
-    broker: Broker, many: list[ParkedMessage], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(match, "MOST_QUEUES", 2)
-    wanted = [row.pk for n, row in enumerate(many) if n >= 10 and n % 3 == 1][::-1]
-    assert found(broker, "queue:queue-1") == wanted
-    assert found(broker, "-queue:queue-0 -queue:*-2") == wanted
-    assert list(matching(None, broker, "queue:QUEUE-1").values_list("pk", flat=True)) == wanted
-    assert list(matching(None, broker, "queue:*-1").values_list("pk", flat=True)) == wanted
 
 
 @pytest.mark.parametrize("text", ["100%", "a_b", 'say "hi"', "c:\\src\\app", "größe", "*", "[x]"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from analytics.search.query import Query
 from delayboard.dead_letters.queues.candidates import candidates
 from delayboard.dead_letters.search import live_queues
 from delayboard.dead_letters.search.live_queues import OUT_OF_TIME, search_queues, select_queues
@@ -41,5 +42,5 @@ def test_a_search_that_takes_too_long_says_which_queues_are_left(
 ) -> None:
     snapshot = know(broker, a_queue("a.dlq"), a_queue("b.dlq"))
     monkeypatch.setattr(live_queues, "SECONDS", 0)
-    found = search_queues(broker, snapshot, ["a.dlq", "b.dlq"], "x", NOTHING)
+    found = search_queues(broker, snapshot, ["a.dlq", "b.dlq"], Query(), NOTHING)
     assert [one.problem for one in found] == [OUT_OF_TIME, OUT_OF_TIME]

@@ -1,24 +1,29 @@
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.search.query import (
-    Compared,
+from analytics.search.query import (
     Condition,
     Pattern,
     Query,
     QueryError,
-    Span,
+    Range,
     Word,
     number_of,
     parse,
 )
+from delayboard.dead_letters.search import FIELDS
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def above(number: float) -> float:
+    return math.nextafter(number, math.inf)
 
 
 def day(number: int) -> datetime:
@@ -26,18 +31,18 @@ def day(number: int) -> datetime:
 
 
 def condition(text: str) -> Condition:
-    (one,) = parse(text, NOW).conditions
+    (one,) = parse(text, NOW, FIELDS).conditions
     return one
 
 
 def test_the_query_of_the_issue_is_read() -> None:
-    read = parse("reason:expired queue:orders.* header.tenant:42 body.amount:>100", NOW)
+    read = parse("reason:expired queue:orders.* header.tenant:42 body.amount:>100", NOW, FIELDS)
     assert read == Query(
         conditions=(
             Condition("reason", Pattern(("expired",))),
             Condition("queue", Pattern(("orders.", ""))),
             Condition("header.tenant", Pattern(("42",))),
-            Condition("body.amount", Compared(">", 100.0)),
+            Condition("body.amount", Range(above(100))),
         )
     )
 
@@ -60,7 +65,7 @@ def test_the_query_of_the_issue_is_read() -> None:
     ],
 )
 def test_words(text: str, words: tuple[Word, ...]) -> None:
-    assert parse(text, NOW) == Query(words=words)
+    assert parse(text, NOW, FIELDS) == Query(words=words)
 
 
 @pytest.mark.parametrize(
@@ -72,19 +77,19 @@ def test_words(text: str, words: tuple[Word, ...]) -> None:
         ("key:a\\*b", Pattern(("a*b",))),
         ("key:*x**y*", Pattern(("", "x", "", "y", ""))),
         ("key:a:b", Pattern(("a:b",))),
-        ("size:>10k", Compared(">", 10_000)),
-        ("size:<=1.5MB", Compared("<=", 1_500_000)),
-        ("deaths:3", Compared(None, 3)),
-        ("body.x:>=-2.5e3", Compared(">=", -2500)),
-        ("parked:>2026-11-01", Span(from_at=day(2))),
-        ("parked:>=2026-11-01", Span(from_at=day(1))),
-        ("parked:<2026-11-01", Span(until_at=day(1))),
-        ("parked:<=2026-11-01", Span(until_at=day(2))),
-        ("died-at:2026-11-01", Span(day(1), day(2))),
-        ('died-at:"2026-11-01 00:00"', Span(day(1), day(1) + timedelta(minutes=1))),
-        ("died-at:>=2026-11-01T02:00+02:00", Span(from_at=day(1))),
-        ("died-at:<2h", Span(from_at=NOW - timedelta(hours=2))),
-        ("died-at:>1d", Span(until_at=NOW - timedelta(days=1))),
+        ("size:>10k", Range(above(10_000))),
+        ("size:<=1.5MB", Range(high=above(1_500_000))),
+        ("deaths:3", Range(3, above(3))),
+        ("body.x:>=-2.5e3", Range(-2500)),
+        ("parked:>2026-11-01", Range(day(2))),
+        ("parked:>=2026-11-01", Range(day(1))),
+        ("parked:<2026-11-01", Range(high=day(1))),
+        ("parked:<=2026-11-01", Range(high=day(2))),
+        ("died-at:2026-11-01", Range(day(1), day(2))),
+        ('died-at:"2026-11-01 00:00"', Range(day(1), day(1) + timedelta(minutes=1))),
+        ("died-at:>=2026-11-01T02:00+02:00", Range(day(1))),
+        ("died-at:<2h", Range(NOW - timedelta(hours=2))),
+        ("died-at:>1d", Range(high=NOW - timedelta(days=1))),
     ],
 )
 def test_values(text: str, value: object) -> None:
@@ -92,11 +97,11 @@ def test_values(text: str, value: object) -> None:
     assert condition(f"-{text}") == Condition(condition(text).field, condition(text).value, True)
 
 
-def test_states_and_repeats() -> None:
-    assert parse("", NOW).state == "parked"
-    assert parse("state:Discarded repeat:no", NOW) == Query(state="discarded", repeats=False)
-    assert parse("-repeat:yes", NOW).repeats is False
-    assert parse("state:any state:any", NOW).state == "any"
+def test_what_is_chosen() -> None:
+    assert parse("", NOW, FIELDS).chosen == {}
+    read = parse("state:Discarded repeat:no", NOW, FIELDS)
+    assert read == Query(chosen={"state": "discarded", "repeat": "no"})
+    assert parse("state:any state:any", NOW, FIELDS).chosen == {"state": "any"}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_states_and_repeats() -> None:
         ("parked:>9999-12-31", "a time is expected"),
         ("state:lost", "one of parked, discarded, replaying, delayed, replayed, any"),
         ("-state:parked", "one of"),
-        ("repeat:maybe", "repeat:yes or repeat:no"),
+        ("repeat:maybe", "write repeat: and one of yes, no."),
         ("state:parked state:discarded", "“state:” has two different values"),
         ("repeat:yes repeat:no", "“repeat:” has two different values"),
         ("x " * 21, "more than 20"),
@@ -128,14 +133,14 @@ def test_states_and_repeats() -> None:
 )
 def test_what_is_no_query_is_explained(text: str, said: str) -> None:
     with pytest.raises(QueryError) as refused:
-        parse(text, NOW)
+        parse(text, NOW, FIELDS)
     assert said in str(refused.value)
 
 
 @given(st.text(alphabet=st.sampled_from('ab:"*\\-<>=. 0129keyhadrsizparkd\x00ß'), max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        read = parse(text, NOW)
+        read = parse(text, NOW, FIELDS)
     except QueryError as error:
         said = str(error)
         assert said.endswith((".", '".'))

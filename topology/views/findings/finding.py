@@ -60,12 +60,11 @@ _ON_QUEUE_PAGE = (
 @access.with_broker(Role.VIEWER)
 def finding_history(request: HttpRequest, broker: Broker) -> HttpResponse:
     """When each finding of a broker appeared and was resolved."""
-    before = paging.row_number(request.GET.get("before", ""))
     rows = FindingPeriod.objects.filter(broker=broker)
-    page, older = paging.newest_page(rows, before, HISTORY_PAGE)
+    page = paging.read_page(rows, request.GET.get("after", ""), HISTORY_PAGE)
     mutes = find_mutes(broker, timezone.now())
-    lines = [(row, make_count(Severity(row.severity), 1), row.key in mutes) for row in page]
-    context = {"broker": broker, "lines": lines, "older": older, "before": before}
+    lines = [(row, make_count(Severity(row.severity), 1), row.key in mutes) for row in page.rows]
+    context = {"broker": broker, "lines": lines, "page": page}
     return render(request, "topology/finding_history.html", context)
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from topology import access
-from topology.database.paging import row_number
+from topology.database.paging import read_slice
 from topology.findings.finding import Finding
 from topology.findings.report import name_of
 from topology.findings.severity import Severity, make_counts
@@ -48,7 +48,6 @@ def overview(request: HttpRequest) -> HttpResponse:
 def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
     known, worked = read_findings(broker)
     search, severity = request.GET.get("q", "").strip(), request.GET.get("severity", "")
-    first = row_number(request.GET.get("from", "")) or 0
     sort = read_sort(request, ("severity", *SORTS), "-severity")
     context: dict[str, Any] = {
         "broker": broker,
@@ -68,6 +67,7 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
             chosen.sort(key=by)
         if sort.startswith("-") == bool(by):
             chosen.reverse()
+        page = read_slice(chosen, request.GET.get("after", ""), PAGE)
         context |= {
             "counts": count_by_severity(counted),
             "pending": [
@@ -76,12 +76,9 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
                 if row.key not in mutes
             ],
             "muted": [(make_line(one), mutes[one.key]) for one in worked.value if one.key in mutes],
-            "lines": [make_line(one) for one in chosen[first : first + PAGE]],
+            "page": page,
+            "lines": [make_line(one) for one in page.rows],
             "total": len(chosen),
-            "from_row": first + 1,
-            "to_row": min(first + PAGE, len(chosen)),
-            "previous_row": max(0, first - PAGE) if first else None,
-            "next_row": first + PAGE if first + PAGE < len(chosen) else None,
         }
     return render(request, "topology/findings.html", context)
 

@@ -168,9 +168,9 @@ def search_parked(user: Any, broker: Broker, text: str, now: datetime | None = N
     Raises BatchError, QueryError.
     """
     search = search_by(user, broker, text, now)
-    if search.query.state not in (ParkedState.PARKED, "any"):
+    if search.state not in (ParkedState.PARKED, "any"):
         raise BatchError(
-            f"The search asks for the state “{search.query.state}”, and only parked messages can "
+            f"The search asks for the state “{search.state}”, and only parked messages can "
             "be replayed: search without a state, or select single messages."
         )
     return search

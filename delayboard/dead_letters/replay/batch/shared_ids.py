@@ -13,9 +13,9 @@ from typing import NamedTuple
 from django.db.models import BooleanField, F, Func, Q
 from django.db.models.expressions import RawSQL
 
-from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.models import ItemState, ParkedMessage, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, parse_replay_id, replay_id
+from topology.database.select_keys import match_keys
 
 # Each link of a chain is one crash while the same message was parked.
 LONGEST_CHAIN = 100

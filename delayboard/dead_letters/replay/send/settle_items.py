@@ -14,7 +14,6 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters.parked.select_keys import match_keys
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
 from delayboard.dead_letters.replay.batch.lease import BatchLease
@@ -24,6 +23,7 @@ from delayboard.models.replay import OPEN, ReplayOutcome
 from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
+from topology.database.select_keys import match_keys
 from topology.message import Publish
 
 # Answers, and seconds since the first, after which they are written.

@@ -1,4 +1,4 @@
-"""The query language of parked messages: a text -> a Query; pure.
+"""The query language of lists of messages: a text and a table of fields -> a Query; pure.
 
 Words are searched in ids, headers and text bodies, `field:value` in one field. All conditions must
 hold; one that begins with “-” must not.
@@ -6,12 +6,12 @@ hold; one that begins with “-” must not.
 
 from __future__ import annotations
 
-import operator
+import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from topology.content.text import fold, is_encodable
 from topology.content.wildcards import fits
@@ -26,19 +26,7 @@ LONGEST_VALUE = 255
 # A float cannot distinguish larger whole numbers.
 EXACT = 2**53
 
-TEXT_FIELDS = ("reason", "died", "exchange", "key", "exception", "type", "queue", "id")
-NUMBER_FIELDS = ("group", "deaths", "size")
-MOMENT_FIELDS = ("parked", "died-at")
-FIELDS = (
-    *TEXT_FIELDS,
-    *NUMBER_FIELDS,
-    *MOMENT_FIELDS,
-    "state",
-    "repeat",
-    "header.NAME",
-    "body.PATH",
-)
-STATES = ("parked", "discarded", "replaying", "delayed", "replayed", "any")
+_CONTENT = ("header.", "body.")
 _SIZES = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1_000_000, "mb": 1_000_000, "g": 10**9}
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,2})")
@@ -57,18 +45,30 @@ _PART = re.compile(
 )
 _AGE = re.compile(r"[\d.]+\s*[a-z].*", re.IGNORECASE)
 
-Comparison: TypeAlias = Literal["<", "<=", ">", ">="]
-_OPERATORS: dict[Comparison | None, Callable[[float, float], bool]] = {
-    None: operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
 
 class QueryError(ValueError):
     """The text is not a valid query; the message says what is wrong and where."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a list: the kind of its values, the column that has them, what one may choose."""
+
+    kind: Literal["text", "number", "size", "moment", "choice"] = "text"
+    column: str = ""
+    choices: tuple[str, ...] = ()
+
+
+Fields: TypeAlias = Mapping[str, Field]
+
+
+@dataclass(frozen=True)
+class FieldValue:
+    """One value: `header.tenant` or `body.order.amount`, folded; `number` where it is one."""
+
+    name: str
+    text: str
+    number: float | None
 
 
 @dataclass(frozen=True)
@@ -89,27 +89,26 @@ class Pattern:
     def matches(self, folded: str) -> bool:
         return fits(self.pieces, folded)
 
-
-@dataclass(frozen=True)
-class Compared:
-    """A number on one side of a bound; `how` None: equal to it."""
-
-    how: Comparison | None
-    bound: float
-
-    def matches(self, number: float) -> bool:
-        return _OPERATORS[self.how](number, self.bound)
+    def fits(self, one: FieldValue) -> bool:
+        is_equal = self.number is not None and self.number == one.number
+        return is_equal or fits([piece[:LONGEST_VALUE] for piece in self.pieces], one.text)
 
 
 @dataclass(frozen=True)
-class Span:
-    """A time from `from_at` on and before `until_at`; None is open."""
+class Range:
+    """Numbers or times from `low` on and below `high`; None is open."""
 
-    from_at: datetime | None = None
-    until_at: datetime | None = None
+    low: Any = None
+    high: Any = None
+
+    def has(self, value: Any) -> bool:
+        return (self.low is None or self.low <= value) and (self.high is None or value < self.high)
+
+    def fits(self, one: FieldValue) -> bool:
+        return one.number is not None and self.has(one.number)
 
 
-Value: TypeAlias = Pattern | Compared | Span
+Value: TypeAlias = Pattern | Range
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,12 @@ class Condition:
     @property
     def is_content(self) -> bool:
         """Whether it is about a header or the body."""
-        return self.field.startswith(("header.", "body."))
+        return self.field.startswith(_CONTENT)
+
+    def is_met_by(self, values: Iterable[FieldValue]) -> bool:
+        """Whether any of a message's values is what it asks for, or none where it is negated."""
+        named = (one for one in values if one.name == self.field)
+        return any(map(self.value.fits, named)) != self.is_negated
 
 
 @dataclass(frozen=True)
@@ -134,17 +138,29 @@ class Word:
 
 @dataclass(frozen=True)
 class Query:
-    """`repeats`: only those that may be repeats, or only those that are none."""
+    """`chosen` has the value of each field of choices that was given."""
 
     words: tuple[Word, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    state: str = "parked"
-    repeats: bool | None = None
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reads_content(self) -> bool:
         """Whether it has conditions on the content of messages."""
-        return bool(self.words) or any(one.is_content for one in self.conditions)
+        return bool(self.words or self.content)
+
+    @property
+    def content(self) -> tuple[Condition, ...]:
+        """The conditions on headers and bodies."""
+        return tuple(one for one in self.conditions if one.is_content)
+
+    def has_words(self, text: str) -> bool:
+        """Whether the folded text has its words."""
+        return all((word.text in text) != word.is_negated for word in self.words)
+
+    def has_values(self, values: Collection[FieldValue]) -> bool:
+        """Whether a message with these values meets its conditions on headers and bodies."""
+        return all(one.is_met_by(values) for one in self.content)
 
 
 @dataclass(frozen=True)
@@ -154,7 +170,8 @@ class _Part:
     typed: str
     is_negated: bool
     field: str
-    how: Comparison | None
+    kind: str
+    how: str
     value: str
 
     def refused(self, why: str) -> QueryError:
@@ -169,7 +186,7 @@ def number_of(text: str) -> float | None:
     return value if abs(value) < EXACT else None
 
 
-def parse(text: str, now: datetime) -> Query:
+def parse(text: str, now: datetime, fields: Fields) -> Query:
     """Read a query. Raises QueryError; `now` is what ages count from."""
     if len(text) > LONGEST:
         raise QueryError(f"The search is longer than {LONGEST} characters.")
@@ -177,28 +194,22 @@ def parse(text: str, now: datetime) -> Query:
         raise QueryError("The search contains invalid characters.")
     words: list[Word] = []
     conditions: list[Condition] = []
-    states: list[str] = []
-    repeats: list[bool] = []
-    for number, part in enumerate(_split_parts(text), start=1):
+    chosen: dict[str, str] = {}
+    for number, part in enumerate(_split_parts(text, fields), start=1):
         if number > MOST_PARTS:
             raise QueryError(f"The search has more than {MOST_PARTS} conditions.")
         if not part.field:
             words.append(Word(fold(_remove_escapes(part.value)), part.is_negated))
-        elif part.field == "state":
-            states.append(_read_state(part))
-        elif part.field == "repeat":
-            repeats.append(_read_yes(part) != part.is_negated)
+        elif part.kind == "choice":
+            value = _read_choice(part, fields[part.field].choices)
+            if chosen.setdefault(part.field, value) != value:
+                raise QueryError(f"“{part.field}:” has two different values. Use one value.")
         else:
             conditions.append(Condition(part.field, _read_value(part, now), part.is_negated))
-    if len(set(states)) > 1 or len(set(repeats)) > 1:
-        name = "state" if len(set(states)) > 1 else "repeat"
-        raise QueryError(f"“{name}:” has two different values. Use one value.")
-    state = states[0] if states else "parked"
-    kept = tuple(word for word in words if word.text)
-    return Query(kept, tuple(conditions), state, repeats[0] if repeats else None)
+    return Query(tuple(word for word in words if word.text), tuple(conditions), chosen)
 
 
-def _split_parts(text: str) -> Iterator[_Part]:
+def _split_parts(text: str, fields: Fields) -> Iterator[_Part]:
     for found in _PART.finditer(text):
         if found["open"]:
             place = found.start("open") + 1
@@ -206,18 +217,15 @@ def _split_parts(text: str) -> Iterator[_Part]:
         name, value, is_negated = found["name"], found["value"], bool(found["minus"])
         if name is None:
             word = found["word"] or _remove_quotes(found["quoted"]) + _remove_quotes(found["rest"])
-            yield _Part(found[0], is_negated, "", None, word)
+            yield _Part(found[0], is_negated, "", "", "", word)
             continue
-        field = _read_field(_remove_quotes(name), found[0])
-        part = _Part(
-            found[0], is_negated, field, _read_comparison(found["how"]), _remove_quotes(value)
-        )
+        name, kind = _read_field(_remove_quotes(name), found[0], fields)
+        how = found["how"] or ""
+        part = _Part(found[0], is_negated, name, kind, how, _remove_quotes(value))
         if not value:
-            raise part.refused(f'the value is missing. Write {field}:"" for an empty one.')
+            raise part.refused(f'the value is missing. Write {name}:"" for an empty one.')
         if value.startswith(":"):
-            raise part.refused(
-                f'the value begins with a colon. Write {field}:"{value}" if it does.'
-            )
+            raise part.refused(f'the value begins with a colon. Write {name}:"{value}" if it does.')
         yield part
 
 
@@ -225,65 +233,72 @@ def _remove_quotes(text: str) -> str:
     return text[1:-1] if text.startswith('"') else text
 
 
-def _read_comparison(sign: str | None) -> Comparison | None:
-    return next((one for one in _OPERATORS if one == sign), None)
-
-
-def _read_field(name: str, typed: str) -> str:
+def _read_field(name: str, typed: str, fields: Fields) -> tuple[str, str]:
+    """The field and its kind."""
     folded = fold(_remove_escapes(name))
-    is_content = folded.startswith(("header.", "body.")) and not folded.endswith(".")
-    if is_content or folded in FIELDS:
-        return folded
+    if folded in fields:
+        return folded, fields[folded].kind
+    if folded.startswith(_CONTENT) and not folded.endswith("."):
+        return folded, "content"
     raise QueryError(
-        f"In “{typed}” the field is unknown. Use one of {', '.join(FIELDS)}. "
+        f"In “{typed}” the field is unknown. Use one of {', '.join(list_names(fields))}. "
         f'To search for the text, put it in quotes: "{typed}".'
     )
 
 
+def list_names(fields: Fields) -> tuple[str, ...]:
+    """The fields of a list, as people write them."""
+    return (*fields, "header.NAME", "body.PATH")
+
+
 def _read_value(part: _Part, now: datetime) -> Value:
-    if part.field in MOMENT_FIELDS:
-        return _read_span(part, now)
-    if part.field == "size":
+    if part.kind == "moment":
+        return _read_time(part, now)
+    if part.kind == "size":
         found = _SIZE.fullmatch(part.value.casefold())
         if found is None or found[2] not in _SIZES:
-            raise part.refused("a size is expected, such as size:>10k or size:<2M.")
-        return Compared(part.how, float(found[1]) * _SIZES[found[2]])
-    if part.field in NUMBER_FIELDS or part.how is not None:
-        if part.field in TEXT_FIELDS:
+            raise part.refused(f"a size is expected, such as {part.field}:>10k.")
+        return _read_number(part, float(found[1]) * _SIZES[found[2]])
+    if part.kind == "number" or part.how:
+        if part.kind == "text":
             raise part.refused(f"{part.field} is a text field, which allows no < or >.")
         number = number_of(part.value)
         if number is None:
             raise part.refused(f"a number is expected, such as {part.field}:>3.")
-        return Compared(part.how, number)
+        return _read_number(part, number)
     pieces = _split_pieces(part.value)
     if len(pieces) > MOST_WILDCARDS + 1:
         raise part.refused(f"there are more than {MOST_WILDCARDS} wildcards (*).")
     return Pattern(pieces)
 
 
-def _read_span(part: _Part, now: datetime) -> Span:
+def _read_number(part: _Part, number: float) -> Range:
+    return _make_range(part.how, number, math.nextafter(number, math.inf))
+
+
+def _make_range(how: str, first: Any, after: Any) -> Range:
+    """What is in a comparison with all from `first` on and before `after`."""
+    low = {"": first, ">=": first, ">": after}.get(how)
+    return Range(low, {"": after, "<=": after, "<": first}.get(how))
+
+
+def _read_time(part: _Part, now: datetime) -> Range:
     """An age (`<2h`: less than two hours ago) or a day or moment in UTC (`>2026-11-01`)."""
     is_age = _AGE.fullmatch(part.value)
-    if is_age and part.how is None:
+    if is_age and not part.how:
         raise part.refused(f"an age needs < or >, such as {part.field}:<2h.")
     try:
         if is_age:
-            first = after = now - parse_delay(part.value)
-        else:
-            first = datetime.fromisoformat(part.value)
-            first = (first if first.tzinfo else first.replace(tzinfo=UTC)).astimezone(UTC)
-            after = first + _read_precision(part.value)
+            at = now - parse_delay(part.value)
+            return Range(at) if part.how.startswith("<") else Range(high=at)
+        first = datetime.fromisoformat(part.value)
+        first = (first if first.tzinfo else first.replace(tzinfo=UTC)).astimezone(UTC)
+        return _make_range(part.how, first, first + _read_precision(part.value))
     except (DelayError, OverflowError, ValueError) as error:
         raise part.refused(
             f"a time is expected, such as {part.field}:>2026-11-01, "
             f'{part.field}:<2h or {part.field}:>"2026-11-21 15:30" (UTC).'
         ) from error
-    is_from = (part.how or "")[:1] == ("<" if is_age else ">")
-    if part.how is None:
-        return Span(first, after)
-    # “>” a day is after its end, and so is “<=” one.
-    bound = after if part.how in (">", "<=") else first
-    return Span(from_at=bound) if is_from else Span(until_at=bound)
 
 
 def _read_precision(text: str) -> timedelta:
@@ -293,18 +308,11 @@ def _read_precision(text: str) -> timedelta:
     return timedelta(minutes=1) if text.count(":") == 1 else timedelta(seconds=1)
 
 
-def _read_state(part: _Part) -> str:
+def _read_choice(part: _Part, choices: Sequence[str]) -> str:
     value = fold(part.value)
-    if part.is_negated or part.how or value not in STATES:
-        raise part.refused(f"the state is one of {', '.join(STATES)}.")
+    if part.is_negated or part.how or value not in choices:
+        raise part.refused(f"write {part.field}: and one of {', '.join(choices)}.")
     return value
-
-
-def _read_yes(part: _Part) -> bool:
-    value = fold(part.value)
-    if part.how or value not in ("yes", "no"):
-        raise part.refused("write repeat:yes or repeat:no.")
-    return value == "yes"
 
 
 def _split_pieces(value: str) -> tuple[str, ...]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from analytics.events import clean
-from delayboard.dead_letters.search.query import LONGEST_VALUE, number_of
+from analytics.search.query import LONGEST_VALUE, FieldValue, number_of
 from topology.clients.conventions import Convention
 from topology.clients.describe import describe
 from topology.content.bodies import unpack
@@ -31,15 +32,6 @@ DEEPEST = 6
 
 
 @dataclass(frozen=True)
-class FieldValue:
-    """One value: `header.tenant` or `body.order.amount`, folded; `number` where it is one."""
-
-    name: str
-    text: str
-    number: float | None
-
-
-@dataclass(frozen=True)
 class Content:
     text: str = ""
     message_id: str = ""
@@ -52,22 +44,32 @@ def read(properties: Properties, body: bytes, own: Sequence[Convention] = ()) ->
     A body that gzip or deflate packed counts as what was packed.
     """
     body = unpack(body, properties.content_encoding or "", JSON_BYTES + 1).data
-    document = _json(body)
-    # The history is in the message's own columns and its group's.
-    others = {name: value for name, value in properties.headers.items() if name != "x-death"}
-    headers = list(_values("header", others))[:MOST_HEADERS]
-    values = _values("body", document)
-    room = MOST_FIELDS - len(headers)
-    fields = headers + [value for value, _ in zip(values, range(room), strict=False)]
+    document = read_json(body)
     described = describe(properties.headers, body, own=own)
     # Operators have the id that their library logs, which is often not that of AMQP.
     own_id = (described.message_id if described else None) or properties.message_id or ""
-    stated = [properties.message_id, properties.correlation_id, properties.type]
-    ids = [one for one in dict.fromkeys((*stated, own_id)) if one]
-    parts = [*ids, _header_text(properties.headers), _body_text(body, document)]
-    text = fold("\n".join(clean(part) for part in parts if part))
+    stated = [properties.message_id, properties.correlation_id, properties.type, own_id]
+    text = read_text(stated, properties.headers, body, document)
     message_id = fold(clean(own_id))[:LONGEST_VALUE]
-    return Content(text, message_id, tuple(dict.fromkeys(fields)))
+    return Content(text, message_id, read_values(properties.headers, document))
+
+
+def read_values(headers: Mapping[str, Any], document: Any) -> tuple[FieldValue, ...]:
+    """The values by name of headers and of a body that is JSON."""
+    # The history is in the message's own columns and its group's.
+    others = {name: value for name, value in headers.items() if name != "x-death"}
+    fields = list(_values("header", others))[:MOST_HEADERS]
+    fields += islice(_values("body", document), MOST_FIELDS - len(fields))
+    return tuple(dict.fromkeys(fields))
+
+
+def read_text(
+    ids: Iterable[str | None], headers: Mapping[str, Any], body: bytes, document: Any
+) -> str:
+    """Ids, headers, and the beginning of a body that is text, folded."""
+    known = [one for one in dict.fromkeys(ids) if one]
+    parts = [*known, _header_text(headers), _body_text(body, document)]
+    return fold("\n".join(clean(part) for part in parts if part))
 
 
 def _values(name: str, value: Any, depth: int = 0) -> Iterator[FieldValue]:
@@ -108,7 +110,7 @@ def _number(value: Any, text: str) -> float | None:
     return number_of(text)
 
 
-def _json(body: bytes) -> Any:
+def read_json(body: bytes) -> Any:
     """The object or list that the body is; None for any other, and for one that is too large."""
     start = body.removeprefix(codecs.BOM_UTF8)
     if len(body) > JSON_BYTES or start.lstrip(b" \t\r\n")[:1] not in (b"{", b"["):
