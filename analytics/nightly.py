@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 class DayRefused(Exception):
     """The day cannot be run now; the message says why."""
+
+
+# Replacing the rows of a large day takes long, and nothing renews the lease meanwhile.
+LEASE = timedelta(seconds=60)
 
 
 class DayTaken(DayRefused):
@@ -204,11 +208,11 @@ def _running(day: date, job: launch.JobReport) -> Iterator[work.Lease]:
 
     Raises DayTaken.
     """
-    with work.alone(NIGHTLY, day.toordinal()) as lease:
+    with work.alone(NIGHTLY, day.toordinal(), lasts=LEASE) as lease:
         if lease is None:
             raise DayTaken(
                 f"Another process computes {day}. If that process was killed, try again in "
-                f"{work.LEASE.seconds} seconds."
+                f"{LEASE.seconds} seconds."
             )
         Run.objects.update_or_create(
             day=day,

@@ -15,15 +15,18 @@ from analytics.results.nightly_report.store import first_day
 from analytics.results.period import complete_at
 from delayboard.models.alert import AlertMessage, AlertReceiver
 
+# Characters of the column of a title.
+TITLE_LENGTH = 200
+
 
 def write_reports(now: datetime) -> None:
     """Write a message about each report of a whole day, once, from the next report on."""
     computed_at = Run.objects.filter(day=OuterRef("day")).values("finished_at")
     stored = NightlyReport.objects.filter(day__gte=first_day(now), day__lt=now.date())
     stored = stored.annotate(computed_at=Coalesce(Subquery(computed_at), "made_at"))
-    for receiver in AlertReceiver.objects.filter(sends_reports=True):
+    for receiver in AlertReceiver.objects.exclude(reports_from=None):
         known = receiver.messages.exclude(report=None).values("report")
-        new = stored.filter(made_at__gt=receiver.created_at).exclude(pk__in=known)
+        new = stored.filter(made_at__gt=receiver.reports_from).exclude(pk__in=known)
         for report in new.defer("html", "pdf"):
             if min(report.made_at, report.computed_at) >= complete_at(report.day):
                 message = _make_message(receiver, report, now)
@@ -37,7 +40,7 @@ def _make_message(receiver: AlertReceiver, report: NightlyReport, now: datetime)
     grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
     return AlertMessage(
         receiver=receiver,
-        title=f"Delayboard report {report.day}{grave}",
+        title=f"Delayboard report {report.day}{grave}"[:TITLE_LENGTH],
         body=as_text(found),
         report=report,
         created_at=now,

@@ -64,8 +64,12 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
             every = CHECK_EVERY if AlertReceiver.objects.exists() else IDLE_CHECK_EVERY
             if now - checked_at >= every:
                 write_alerts(lease, now)
-                write_reports(now)
                 checked_at = now
+                try:
+                    write_reports(now)
+                except Exception as error:
+                    # What keeps a report from being made must not keep back an alert.
+                    logger.error("The nightly reports are not sent: %s", error)
             send_due(now, partial(_is_alive, lease, beat))
         beat({})
         stop.wait(IDLE_SECONDS)

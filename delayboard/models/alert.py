@@ -33,7 +33,9 @@ class AlertReceiver(models.Model):
     quiet_until = models.TimeField(null=True)
     sends_all_clear = models.BooleanField(default=True)
     sends_alerts = models.BooleanField(default=True)
-    sends_reports = models.BooleanField(default=False)
+    reports_from = models.DateTimeField(
+        null=True, help_text="Nightly reports that are made later are sent; none if empty."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -17,7 +17,7 @@ from threading import Event
 from typing import IO, Any, NamedTuple
 from uuid import UUID, uuid5
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -49,7 +49,7 @@ from topology.patterns.pattern import ParamsError
 from topology.transfer.move import Step
 
 KIND = "publish_file"
-# So many bytes of lines are on the way.
+# Bytes of lines that are on the way at most.
 MOST_BYTES = LONGEST_LINE
 # More lines that are not published are a mistake in the file or in the mapping.
 MOST_REFUSED = 10_000
@@ -193,22 +193,25 @@ def publish_file(
     Raises Refusal when another process publishes the file.
     """
     topology = reader.topology
-    with transaction.atomic():
-        job = reader.jobs.select_for_update().first() or PublishJob(
-            topology=topology,
-            broker=topology.broker,
-            file_digest=reader.digest,
-            number=reader.number,
-            rate=rate,
-        )
-        ended = job.work if job.work_id and job.work.is_ended else None
-        if ended is not None or not job.work_id:
-            job.work = work.create(
-                KIND, topology.broker_id, broker=topology.broker, user=user, total=job.number
+    try:
+        with transaction.atomic():
+            job = reader.jobs.select_for_update().first() or PublishJob(
+                topology=topology,
+                broker=topology.broker,
+                file_digest=reader.digest,
+                number=reader.number,
+                rate=rate,
             )
-            job.save()
-        if ended is not None:
-            ended.delete()
+            ended = job.work if job.work_id and job.work.is_ended else None
+            if ended is not None or not job.work_id:
+                job.work = work.create(
+                    KIND, topology.broker_id, broker=topology.broker, user=user, total=job.number
+                )
+                job.save()
+            if ended is not None:
+                ended.delete()
+    except IntegrityError as error:
+        raise Refusal("Another process began to publish this file just now.") from error
     work.resume(job.work)
     claimed = work.claim_this(job.work, f"{work.name_process()} (command)")
     if claimed is None:
@@ -350,7 +353,9 @@ class FileLines(Messages):
                 self.job.returned_why = answer.error
                 self._report(replace(verdict, mark="unknown", sentence=answer.error))
             elif answer.kind != "unknown":
-                self.unanswered.discard(verdict.line)
+                # What may have arrived at the first attempt is published again with a mark.
+                if not answer.may_have_arrived:
+                    self.unanswered.discard(verdict.line)
                 self._refuse(replace(verdict, mark="refused", sentence=answer.error))
             self.job.repeated += answer.again
         self._is_written = False

@@ -85,11 +85,11 @@ def provision_a_pair(page: Page, album: Album) -> None:
 def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
     page.goto("/topologies/orders/")
     depth = page.locator('svg [data-key="queue/orders"] .depth')
-    expect(depth).to_have_text("0")
+    expect(depth).to_have_text("0messages")
     with publisher(address_of(vhost), "test") as channel:
         for number in range(3):
             channel.publish(Publish("orders", "orders", build_properties(), b"%d" % number))
-    expect(depth).to_have_text("3")
+    expect(depth).to_have_text("3messages")
     album.take(page, "topology")
 
 

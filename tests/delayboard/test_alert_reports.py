@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from analytics.models import NightlyReport, Run
 from analytics.results.nightly_report import store
+from delayboard.alerts import task
 from delayboard.alerts.messages import write_message
 from delayboard.alerts.reports import write_reports
 from delayboard.alerts.task import NO_MAIL, send_due
@@ -50,7 +51,7 @@ def a_receiver(address: str = ADDRESS, channel: str = "email") -> AlertReceiver:
         name=channel,
         encrypted_address=seal_secret(address),
         sends_alerts=False,
-        sends_reports=True,
+        reports_from=timezone.now(),
     )
 
 
@@ -132,10 +133,24 @@ def test_a_receiver_can_have_only_the_nightly_report(db: None, client: Client) -
     values = {"channel": "email", "address": ADDRESS, "group_minutes": "5", "kind": "report"}
     page = client.post("/alerts/receiver/", values, follow=True).content.decode()
     made = AlertReceiver.objects.get()
-    assert (made.sends_alerts, made.sends_reports) == (False, True)
+    assert (made.sends_alerts, made.reports_from is not None) == (False, True)
     assert '<td data-label="Problems">Nightly report</td>' in page
     values |= {"channel": "pagerduty", "address": f"pagerduty://{'a' * 32}@{'b' * 20}"}
     refused = client.post("/alerts/receiver/", values, follow=True).content.decode()
     assert "PagerDuty takes no nightly reports." in refused
     page = client.get(f"/alerts/?edit={made.pk}").content.decode()
     assert page.count(" checked>") == 2
+
+
+def test_a_report_that_cannot_be_made_keeps_back_no_alert(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(now: datetime) -> None:
+        raise ValueError("no figures")
+
+    stop, sent = Event(), []
+    monkeypatch.setattr(task, "write_reports", refuse)
+    monkeypatch.setattr(task, "send_due", lambda now, alive: sent.append(now))
+    task.keep_alerting("w", stop=stop, beat=lambda details: stop.set())
+    assert len(sent) == 1
+    assert "The nightly reports are not sent: no figures" in caplog.text

@@ -79,3 +79,38 @@ def test_a_planned_stream_tap_is_chosen_again_and_one_that_exists_is_left_to_the
         new = migrate()
     rows = new.get_model("topology", "Topology").objects.filter(tap_type="stream")
     assert set(rows.values_list("slug", flat=True)) == {"applying", "applied"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_subscribers_get_no_report_again_and_miss_none_that_waited() -> None:
+    stored, now = [], timezone.now()
+    try:
+        old = migrate(
+            [("analytics", "0005_lease_of_work"), ("delayboard", "0004_publish_from_file")]
+        )
+        for days in (3, 2, 1):
+            at = now - timedelta(days=days)
+            report = old.get_model("analytics", "NightlyReport").objects.create(
+                day=at.date(), made_at=at, html="A report."
+            )
+            stored.append(report)
+        of_receiver = {"channel": "email", "name": "a@example.org", "encrypted_address": "x"}
+        old.get_model("delayboard", "AlertReceiver").objects.create(**of_receiver)
+        for name, channel in (("a@example.org", "email"), ("hooks", "webhook")):
+            subscriber = old.get_model("analytics", "Subscriber").objects.create(
+                channel=channel, name=name, encrypted_address="x"
+            )
+            is_sent = name != "hooks"
+            old.get_model("analytics", "Delivery").objects.create(
+                report=stored[1],
+                subscriber=subscriber,
+                sent_at=now if is_sent else None,
+                next_at=None if is_sent else now,
+            )
+    finally:
+        new = migrate()
+    mail, hook = new.get_model("delayboard", "AlertReceiver").objects.order_by("channel")
+    assert mail.sends_alerts
+    assert mail.reports_from >= now
+    assert not hook.sends_alerts
+    assert stored[0].made_at < hook.reports_from < stored[1].made_at

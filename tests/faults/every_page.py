@@ -22,6 +22,7 @@ from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft
 from topology import work
 from topology.models import Topology
+from topology.models.client_convention import ClientConvention
 
 QUERIES = {
     "analytics:report_messages": {"kind": "retried"},
@@ -72,12 +73,14 @@ def addresses(pair: Topology) -> dict[str, str]:
         day=date(2026, 11, 20), defaults={"made_at": timezone.now(), "html": "A report."}
     )
     Run.objects.get_or_create(day=report.day)
+    convention, _ = ClientConvention.objects.get_or_create(broker=pair.broker, name="shop")
     parked_message = parked(pair.broker, a_message())[0]
     rows = {
         "parked_message": parked_message.pk,
         "parked_message_body": parked_message.pk,
         "message_group": parked_message.group_id,
         "alert_send": alert_message().pk,
+        "client_convention_export": convention.pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(
             broker=pair.broker, newest=0, requested=0

@@ -71,7 +71,8 @@ def _target(group: MessageGroup, rules: Redaction) -> dict[str, Any]:
         return {}
     snapshot = snapshots.fresh(row.broker).snapshot
     if snapshot is None:
-        is_known = group.redirect or group.died_in or group.exchange or group.routing_key
+        stated = group.died_in or group.exchange or group.routing_key
+        is_known = stated or hasattr(group, "redirect")
         return {"no_target": "" if is_known else UNKNOWN_TARGET}
     target = check_default(row, snapshot)
     if target.has_target:

@@ -144,6 +144,7 @@ def _read_receiver(
         raise AddressRefused("Select at least one kind of problem, or the nightly report.")
     if sends_reports and channel == AlertChannel.PAGERDUTY:
         raise AddressRefused("PagerDuty takes no nightly reports. Clear “Nightly report”.")
+    begun_at = (edited.reports_from if edited else None) or datetime.now(UTC)
     return {
         "channel": channel,
         "name": name[:254],
@@ -153,7 +154,7 @@ def _read_receiver(
         "quiet_from": quiet[0],
         "quiet_until": quiet[1],
         "sends_alerts": sends_alerts,
-        "sends_reports": sends_reports,
+        "reports_from": begun_at if sends_reports else None,
         "sends_all_clear": posted.get("all_clear") == "1",
     }
 
@@ -180,4 +181,4 @@ def _kinds_of(receiver: AlertReceiver) -> str:
     if not receiver.sends_alerts:
         return "Nightly report"
     words = "All problems" if len(labels) == len(ProblemKind) else ", ".join(labels)
-    return f"{words}, nightly report" if receiver.sends_reports else words
+    return f"{words}, nightly report" if receiver.reports_from else words

@@ -344,6 +344,17 @@ def test_only_applied_levels_take_a_file_and_one_process_publishes_it(
         read(levels, a_line())
 
 
+def test_of_two_processes_that_begin_a_file_at_once_one_is_refused(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(levels, a_line())
+    # What the other stored is not seen yet.
+    monkeypatch.setattr(publish_file.FileReader, "jobs", PublishJob.objects.none())
+    with pytest.raises(Refusal, match="Another process began"):
+        publish(levels, a_line())
+    assert (PublishJob.objects.count(), len(channel.published)) == (1, 1)
+
+
 def test_levels_that_do_not_stand_take_nothing(channel: Channel, levels: Topology) -> None:
     channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
     with pytest.raises(Refusal, match=r"There is no quorum queue shop\.delay-level-03"):

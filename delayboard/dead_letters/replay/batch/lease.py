@@ -15,8 +15,6 @@ from topology import work
 from topology.models import Work, WorkState
 
 Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
-
-
 NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
 
 
