@@ -32,6 +32,7 @@ QUERIES = {
 }
 # What these answer with is a file, or says nothing of a broker.
 WITHOUT_BROKER = {
+    "client_convention_export",
     "demo",
     "login",
     "logout",
