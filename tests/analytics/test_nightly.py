@@ -139,9 +139,9 @@ def test_a_day_that_another_process_takes_first_is_no_error(
     nightly.request_run(DAY)
     alone = work.alone
 
-    def take_second(*arguments: Any) -> Any:
+    def take_second(*arguments: Any, **named: Any) -> Any:
         running(timedelta(seconds=20))
-        return alone(*arguments)
+        return alone(*arguments, **named)
 
     monkeypatch.setattr(work, "alone", take_second)
     assert nightly.run_requested(Event()) == 0
