@@ -30,8 +30,10 @@ def seen_from_outside(process: subprocess.Popen[bytes], folder: Path) -> Path:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for child in children:
             inside = Path(f"/proc/{child}/root") / folder.relative_to("/")
-            if inside.is_mount():
-                return inside
+            # Its root is another for a moment while bubblewrap makes it.
+            with suppress(FileNotFoundError):
+                if inside.is_mount():
+                    return inside
         return None
 
     return eventually(found, "the process has its small disk")
