@@ -7,7 +7,7 @@ which a counter may not.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from django.db.models import Count, Max
@@ -18,7 +18,7 @@ from analytics import buckets
 from analytics.minutes import RECENT
 from analytics.models import Gap, Run
 from analytics.models.run import RunState
-from delayboard.models import BatchState, CounterSample, MessageGroup, ReplayBatch
+from delayboard.models import BackgroundTask, BatchState, CounterSample, MessageGroup, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.counters import count_parked
 from delayboard.now.lateness import read_lateness
@@ -55,9 +55,10 @@ class BoardCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         brokers = list(Broker.objects.all())
         slugs = {broker.pk: broker.slug for broker in brokers}
+        tasks = background_tasks_of(brokers)
         yield from self._counters(brokers)
-        yield from self._topologies(brokers)
-        yield from self._tasks(brokers)
+        yield from self._topologies(brokers, tasks)
+        yield from self._tasks(tasks)
         findings = count_open(brokers, self.now)
         yield _gauge(
             "findings",
@@ -120,9 +121,11 @@ class BoardCollector(Collector):
             ),
         )
 
-    def _topologies(self, brokers: list[Broker]) -> Iterator[Metric]:
+    def _topologies(
+        self, brokers: list[Broker], tasks: Sequence[BackgroundTask]
+    ) -> Iterator[Metric]:
         """What passed the taps; of what is not recorded now, nothing."""
-        lines = flow_lines(brokers, background_tasks_of(brokers), self.now)
+        lines = flow_lines(brokers, tasks, self.now)
         late = read_lateness(lines)
         labels = ("broker", "topology") if self.details else ("broker",)
         passed: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
@@ -163,12 +166,12 @@ class BoardCollector(Collector):
         text = "Gaps in the recording that ended within a day."
         yield _gauge("gaps_1d", text, labels, gaps.items())
 
-    def _tasks(self, brokers: list[Broker]) -> Iterator[Metric]:
+    def _tasks(self, tasks: Sequence[BackgroundTask]) -> Iterator[Metric]:
         """The worst of each kind of background task, or every task."""
         age: dict[tuple[str], float] = {}
         behind: dict[tuple[str], float] = {}
         failing: Counter[tuple[str]] = Counter()
-        for task in background_tasks_of(brokers):
+        for task in tasks:
             of = (task.key if self.details else task.key.partition(":")[0],)
             heard_at = task.beat_at or task.started_at
             if heard_at:
