@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import date, datetime
+from functools import cache
 
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Coalesce
@@ -24,27 +25,27 @@ def write_reports(now: datetime) -> None:
     computed_at = Run.objects.filter(day=OuterRef("day")).values("finished_at")
     stored = NightlyReport.objects.filter(day__gte=first_day(now), day__lt=now.date())
     stored = stored.annotate(computed_at=Coalesce(Subquery(computed_at), "made_at"))
+    # Each report once, however many receive it.
+    texts = cache(_make_texts)
     for receiver in AlertReceiver.objects.exclude(reports_from=None):
         known = receiver.messages.exclude(report=None).values("report")
         new = stored.filter(made_at__gt=receiver.reports_from).exclude(pk__in=known)
         for report in new.defer("html", "pdf"):
             if min(report.made_at, report.computed_at) >= complete_at(report.day):
-                message = _make_message(receiver, report, now)
+                title, body = texts(report.day)
+                message = AlertMessage(
+                    receiver=receiver, title=title, body=body, report=report, created_at=now
+                )
                 # Another worker may write it at the same time.
                 AlertMessage.objects.bulk_create([message], ignore_conflicts=True)
 
 
-def _make_message(receiver: AlertReceiver, report: NightlyReport, now: datetime) -> AlertMessage:
-    found = report_of(report.day)
+def _make_texts(day: date) -> tuple[str, str]:
+    """The title and the body."""
+    found = report_of(day)
     sentences = contents(found)["sentences"]
     grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
-    return AlertMessage(
-        receiver=receiver,
-        title=f"Delayboard report {report.day}{grave}"[:TITLE_LENGTH],
-        body=as_text(found),
-        report=report,
-        created_at=now,
-    )
+    return f"Delayboard report {day}{grave}"[:TITLE_LENGTH], as_text(found)
 
 
 def list_files(report: NightlyReport) -> list[tuple[str, bytes, str]]:
