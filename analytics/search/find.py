@@ -12,7 +12,7 @@ from typing import Protocol
 
 from topology.database.text_index import Ids
 
-# So many of the next messages are read first: enough to fill a page with what is common.
+# Next messages that are read first: enough to fill a page with what is common.
 HEAD = 300
 # Longer lists are cut.
 MOST = 5000

@@ -24,7 +24,7 @@ Deliver = Callable[[str], None]
 SHARE_OF_INTERVAL = 0.05
 REPEAT_SECONDS = 5.0
 LONGEST_SECONDS = 5.0
-# So many pages of a subject are fetched a second at most.
+# Pages of a subject that are fetched in a second at most.
 FETCHES = 100.0
 
 

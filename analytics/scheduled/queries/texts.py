@@ -32,7 +32,7 @@ CHECKED_AGAIN_AFTER = timedelta(minutes=5)
 STEP = 500
 PASSED_PER_STEP = 5000
 SECONDS_PER_CALL = 0.25
-# So many are indexed by a search that comes before the worker.
+# Messages that a search indexes which comes before the worker.
 NEWEST = 300
 COUNTED = 10_000
 

@@ -41,7 +41,7 @@ FIELDS: dict[str, Field] = {
 }
 # Those whose columns are of a message's group.
 OF_GROUPS = ("reason", "died", "exchange", "key", "exception", "type", "group")
-# So many groups or queues are read each by its index; of more the messages are read one by one.
+# Groups or queues that are each read by its index; of more the messages are read one by one.
 MOST_SERIES = 100
 MOST_QUEUES = 10_000
 # Above every text that begins alike; UTF-8 orders as code points do.
