@@ -247,6 +247,16 @@ def across_midnight() -> list[MessageEvent]:
     ]
 
 
+def cancelled_later() -> list[MessageEvent]:
+    """A message that waits for two days, and is cancelled on the day after it was sent."""
+    of: dict[str, Any] = {"topology": "later", "requested_delay_ms": 172_800_000}
+    cancelled = {"kind": "cancelled", "source": "delayboard", **of}
+    return [
+        an_entry("cancelled later", **of),
+        an_event(message_id="cancelled later", recorded_at=MIDNIGHT + MINUTE, **cancelled),
+    ]
+
+
 def probed() -> list[MessageEvent]:
     """Probes: late by 1 to 40 ms, one read from a backlog, one missing, one repeated line."""
     probe = {"topology": "probed", "source": "probe"}
@@ -278,6 +288,7 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         of_a_trace,
         through_unknown_queues,
         across_midnight,
+        cancelled_later,
         of_the_firehose,
         facts,
     ]

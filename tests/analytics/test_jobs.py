@@ -169,7 +169,7 @@ def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> N
     )
     topologies = {row["topology"] for table in tables for row in table}
     seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice", "stuck"}
-    seen |= {"night", "letters"}
+    seen |= {"night", "later", "letters"}
     assert topologies == seen | {"", "traced", "hostile", *job_cases.generated(), "truth"}
 
 
@@ -338,6 +338,11 @@ def test_each_missing_message_died_was_cancelled_or_is_unexplained_and_named(
     assert set(found) == {"died", "cancelled", "unexplained"}
     assert {row["key"] for row in rows_of(result, "unexplained")} <= truth.unexplained
     assert len(rows_of(result, "unexplained")) == min(20, len(truth.unexplained))
+
+
+def test_a_message_that_is_cancelled_on_a_later_day_is_explained(result: Result) -> None:
+    (loss,) = [row for row in result.tables["losses"] if row["topology"] == "later"]
+    assert (loss["fate"], loss["messages"]) == ("cancelled", 1)
 
 
 def test_dead_letters_are_counted_by_what_delayboard_did_with_them(result: Result) -> None:

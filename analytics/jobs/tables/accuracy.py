@@ -26,10 +26,10 @@ GRACE = timedelta(minutes=1)
 # distance of each other are paired in order, others by their due time.
 BURST = timedelta(seconds=1)
 EARLY_AT_MOST = timedelta(milliseconds=250)
-# Of the days that follow: the exits, the entries that exits without an id may belong to, and
-# whether a message that left its last attempt failed again.
+# Of the days that follow: the exits and other ends, the entries that exits without an id may
+# belong to, and whether a message that left its last attempt failed again.
 IS_OF_THE_DAY_BEFORE = """
-    kind in ('delivered', 'died', 'parked')
+    kind in ('delivered', 'died', 'parked', 'cancelled')
     or kind = 'scheduled' and (not has_id or death_reason != '' or attempt > 1)
 """
 # The clocks that time a side.
