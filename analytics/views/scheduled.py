@@ -43,6 +43,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     form = request.GET.get("as", "")
     if form:
         return _export(request, brokers, filters, form, now, hidden)
+    is_calendar = request.GET.get("view") == "calendar"
     after, sort = row_number(request.GET.get("after", "")), read_sort(request, ("due",), "due")
     is_reversed = sort == "-due"
     shown = load_list(brokers, filters, now, hidden=hidden, after=after, is_reversed=is_reversed)
@@ -56,6 +57,8 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "after": after,
         "moment_help": MOMENT_HELP,
         "strip": _strip(shown, filters),
+        "is_calendar": is_calendar,
+        # The list says of overloads that there are some.
         "calendar": due_calendar(brokers, shown.topologies, filters, now)
         if after is None
         else None,

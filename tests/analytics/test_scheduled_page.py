@@ -197,12 +197,18 @@ def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
 
 def test_an_hour_of_the_calendar_leads_to_its_messages(viewer: Client, topology: Topology) -> None:
     projection.project(topology, [an_entry(f"m{n}", LATER + ms(n)) for n in range(7)])
-    answer = viewer.get(reverse("analytics:scheduled"))
+    answer = viewer.get(reverse("analytics:scheduled"), {"view": "calendar"})
+    assert "<th scope=\"col\">Message</th>" not in answer.content.decode()
     hours = [cell for day in answer.context["calendar"].days for cell in day.cells]
     (hour,) = [cell for cell in hours if cell.number]
     assert hour.number == 7
     led_to = viewer.get(reverse("analytics:scheduled") + hour.url).context["listing"]
     assert len(led_to.lines) == led_to.summary.matching == 7
+
+
+def test_a_calendar_that_cannot_be_drawn_says_so(viewer: Client, topology: Topology) -> None:
+    assert "No recorded message is due in these seven days." in page(viewer, view="calendar")
+    assert "The calendar cannot be narrowed" in page(viewer, view="calendar", overdue="1")
 
 
 def test_another_page_of_a_search_goes_on_where_the_first_ended(
