@@ -79,7 +79,7 @@ def test_the_first_page_warns_of_it_and_calls_it_no_trouble(pair: Topology, slow
     text = text_of(signed_in(Role.VIEWER).get(reverse("now")))
     assert "Test broker: The broker answers. The first read is in progress " in text
     (said,) = (line for line in text.splitlines() if "first read is in progress" in line)
-    assert "notice-warn" in said
+    assert "is-warn" in said
 
 
 def test_a_page_of_other_things_does_not_call_it_silent(pair: Topology, slow: Slow) -> None:
