@@ -83,7 +83,7 @@ def _probe(lease: work.Lease, topology: Topology, stop: Event, alive: Callable[[
             if strangers := taken.count(False):
                 logger.warning("%s: messages without a probe: %s", topology.probe_queue, strangers)
             if deliveries:
-                consumer.ack_through(deliveries[-1])
+                consumer.ack(through=deliveries[-1].tag)
             elif datetime.now(UTC) > in_time_from:
                 mark_late(topology)
                 is_ending = topology.probing == Probing.ENDING

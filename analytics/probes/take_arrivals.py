@@ -10,7 +10,7 @@ from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe
 from analytics.probes.probe_events import write_arrived, write_sent
 from analytics.probes.send_probe import EPOCH, MICROSECOND
-from topology.broker.amqp.consumer import Delivery
+from topology.broker.amqp.frames import Delivery
 from topology.message import PROBE_SENT_HEADER, Message
 from topology.models import Topology
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from uuid import uuid4
@@ -19,7 +18,7 @@ from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import STORED_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
-from topology.broker.amqp.consumer import Delivery
+from topology.broker.amqp.frames import Delivery
 from topology.definitions import is_probe
 from topology.models import Topology
 from topology.structure.copies import Copy, Reading
@@ -65,9 +64,8 @@ class Recorder:
     def put_away(self, deliveries: Sequence[Delivery]) -> None:
         """Record a batch. Raises LogError and RecordingFailed; then nothing may be acked."""
         if self.may_repeat:
-            deliveries = [
-                replace(one, message=replace(one.message, redelivered=True)) for one in deliveries
-            ]
+            for delivery in deliveries:
+                delivery.mark_redelivered()
         self._log.append(self._events(deliveries))
         try:
             self._commit(deliveries)

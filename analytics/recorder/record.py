@@ -21,7 +21,8 @@ from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder
 from analytics.scheduled.queries.not_observed import settle_one
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import NotFound
 from topology.models import Topology
 from topology.operations.ownership import Refusal
@@ -161,7 +162,7 @@ def _follow(
         recorder.watch(is_behind=is_full)
         if deliveries:
             recorder.put_away(deliveries)
-            consumer.ack_through(deliveries[-1])
+            consumer.ack(through=deliveries[-1].tag)
         if is_over(bool(deliveries) or was_held_up):
             return
         if monotonic() - beaten > BEAT_SECONDS:
@@ -174,7 +175,7 @@ def _follow(
 
 def _is_full(deliveries: Sequence[Delivery]) -> bool:
     """Whether more may have waited: by number, or by what the limit of bytes left behind."""
-    size = sum(len(delivery.message.body) for delivery in deliveries)
+    size = sum(len(delivery.body) for delivery in deliveries)
     return len(deliveries) >= BATCH or size > BATCH_BYTES // 2
 
 

@@ -82,7 +82,7 @@ def _newest_offset(topology: Topology) -> int | None:
         while come := consumer.batch(
             limit=LAST_CHUNK, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0
         ):
-            consumer.ack_through(come[-1])
+            consumer.ack(through=come[-1].tag)
             newest = offset_of(come[-1])
     return newest
 

@@ -25,8 +25,8 @@ from typing import Literal, TypeAlias
 from delayboard.changes.carry_out import Executor, Intercepted
 from delayboard.changes.session import Session
 from delayboard.models import ChangeState, InterceptionState
-from topology.broker.amqp.fast_consumer import Intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import CONFIRMED, Answer, Pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -59,7 +59,7 @@ class Forwarder:
         session: Session,
         management: Management,
         publishing: Pipeline[Sent],
-        taking: Intake,
+        taking: Consumer,
         executor: Executor,
     ) -> None:
         self._session = session
@@ -226,7 +226,7 @@ class Forwarder:
         return not self._queue.unsettled and not self._taking.waiting
 
     def _decide(
-        self, arrival: Arrival
+        self, arrival: Delivery
     ) -> tuple[Publish, Publish | None] | Literal["drop", "later"]:
         self._arrived = time.monotonic()
         self._executor.counts["overtaken"] += self._is_released

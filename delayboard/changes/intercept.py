@@ -28,8 +28,8 @@ from delayboard.changes.session import Session
 from delayboard.models import Interception, InterceptionState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
@@ -177,7 +177,9 @@ class _Interception(Session):
         with (
             executing(self) as executor,
             pipeline(address, own) as publishing,
-            intake(address, self.objects.name, prefetch=PREFETCH, is_ordered=True) as taking,
+            Consumer(
+                address, self.objects.name, prefetch=PREFETCH, is_ordered=True, in_thread=False
+            ) as taking,
         ):
             forwarder = Forwarder(self, management, publishing, taking, executor)
             nacks = NackCheck(self.row.broker)

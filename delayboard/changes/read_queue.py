@@ -25,7 +25,7 @@ from delayboard.changes.point import MOST_READ, is_only_cancelled, unreadable
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
-from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import (
     Blocked,
@@ -90,8 +90,12 @@ class _Reading:
             return
         try:
             alarms = self._guard()
-            with intake(
-                self._broker.address, self._queue, prefetch=MOST_READ + 1, is_exclusive=True
+            with Consumer(
+                self._broker.address,
+                self._queue,
+                prefetch=MOST_READ + 1,
+                is_exclusive=True,
+                in_thread=False,
             ) as taking:
                 until = time.monotonic() + LONGEST_READING_SECONDS
                 found = self._read(taking, tombstones, len(wanted), until)
@@ -131,23 +135,23 @@ class _Reading:
         return alarms
 
     def _read(
-        self, taking: Intake, tombstones: take.Tombstones, number: int, until: float
+        self, taking: Consumer, tombstones: take.Tombstones, number: int, until: float
     ) -> Sequence[Intercepted]:
         """The messages with a change, once all are found, or no other message is in the queue."""
         found: list[Intercepted] = []
         seen = 0
         while len(found) < number:
             self._pulse()
-            arrivals = list(taking.arrivals(AT_ONCE, WAIT_SECONDS))
+            deliveries = taking.batch(limit=AT_ONCE, wait=WAIT_SECONDS, linger=0)
             # What was on its way comes before the answer to `depth`.
-            if not arrivals and taking.depth() == 0 and not taking.waiting:
+            if not deliveries and taking.depth() == 0 and not taking.waiting:
                 break
-            seen += len(arrivals)
-            for arrival in arrivals:
-                change = tombstones.find(message := arrival.message)
+            seen += len(deliveries)
+            for delivery in deliveries:
+                change = tombstones.find(message := delivery.message)
                 if change is not None and change.pk not in tombstones.taken_changes:
                     tombstones.taken_changes.add(change.pk)
-                    found.append(Intercepted(arrival.tag, change, message))
+                    found.append(Intercepted(delivery.tag, change, message))
             if time.monotonic() > until:
                 raise _TooSlow(self._took_long("No message was changed"))
             if seen > MOST_READ:

@@ -34,9 +34,9 @@ from delayboard.models import DelayMigration
 from delayboard.publishing.destinations import Destinations
 from delayboard.publishing.intercepted import without_intercepted
 from topology import work
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.fast_consumer import intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
@@ -143,7 +143,7 @@ class Run:
             self._pulse()
             return
 
-        def decide(arrival: Arrival) -> tuple[Publish, Mark] | Literal["drop"] | None:
+        def decide(arrival: Delivery) -> tuple[Publish, Mark] | Literal["drop"] | None:
             nonlocal arrived
             arrived = time.monotonic()
             return self._decide(place, arrival.message, publishing)
@@ -158,7 +158,7 @@ class Run:
             return self.is_over or (is_idle and taking.depth() == 0)
 
         try:
-            with intake(address, place.queue, prefetch=PREFETCH) as taking:
+            with Consumer(address, place.queue, prefetch=PREFETCH, in_thread=False) as taking:
                 source = QueueSource(taking, decide, self._count, prefetch=PREFETCH)
                 recorded = RecordedQueue(
                     self.row,

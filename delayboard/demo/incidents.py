@@ -32,7 +32,8 @@ from delayboard.demo.script import (
 )
 from delayboard.demo.traffic import CLASSIC, make_message, send
 from delayboard.models import CounterSample, MessageGroup, ParkedMessage
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -88,7 +89,7 @@ def show_incidents(broker: Broker, stop: Event) -> None:
                 refunds.reject(delivery)
             # The stuck one arrives when somebody restores the binding.
             for delivery in _take(returns, wait=0):
-                returns.ack_through(delivery)
+                returns.ack(through=delivery.tag)
             is_replayed = is_replayed or replay_refunds(broker)
 
 

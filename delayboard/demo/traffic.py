@@ -15,7 +15,8 @@ from django.db import connection
 from analytics.models import Slo
 from delayboard.demo.script import LEVELS, MAIL, REMINDERS, SHOP, TARGET_PERCENT, Flow
 from delayboard.publishing.intercepted import without_intercepted
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -158,7 +159,7 @@ def handle_message(flow: Flow, delivery: Delivery, consumer: Consumer, channel: 
         else:
             consumer.reject(delivery, requeue=flow.gives_back == "returns")
             return
-    consumer.ack_through(delivery)
+    consumer.ack(through=delivery.tag)
 
 
 def count_failures(flow: Flow, message: Message) -> int:

@@ -13,8 +13,9 @@ import pytest
 from analytics.models import Probe
 from analytics.probes import keep_probing
 from tests.builders import make_broker, make_pair
+from tests.topology.builders import delivered
 from topology import work
-from topology.broker.amqp.consumer import Delivery
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import NotFound, Unreachable
 from topology.broker.properties.read import build_properties
 from topology.message import Message
@@ -54,8 +55,8 @@ class Arrivals:
     def batch(self, **_: Any) -> list[Delivery]:
         return self._batches.pop() if self._batches else []
 
-    def ack_through(self, delivery: Delivery) -> None:
-        self.acked.append(delivery.tag)
+    def ack(self, *, through: int) -> None:
+        self.acked.append(through)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def sent(topology: Topology, ago: timedelta) -> Probe:
 
 def delivery(message_id: str) -> Delivery:
     properties = build_properties({}, message_id=message_id)
-    return Delivery(Message("", "", properties, b"", False), 1, datetime.now(UTC))
+    return delivered(Message("", "", properties, b"", False), 1, datetime.now(UTC))
 
 
 def keep(topology: Topology) -> None:

@@ -14,7 +14,8 @@ from analytics.probes.choose_delay import LONGEST, USUAL, probe_delays
 from analytics.probes.take_arrivals import mark_late, take
 from analytics.results.load import Cut, figures_by_cut
 from tests.builders import make_broker, make_pair
-from topology.broker.amqp.consumer import Delivery
+from tests.topology.builders import delivered
+from topology.broker.amqp.frames import Delivery
 from topology.broker.properties.read import build_properties
 from topology.message import PROBE_SENT_HEADER, Message
 from topology.models import Topology
@@ -80,7 +81,7 @@ def arrival(
 ) -> Delivery:
     headers = {PROBE_SENT_HEADER: stamp} if stamp else {}
     properties = build_properties(headers, message_id=probe.message_id)
-    return Delivery(Message("orders", "key", properties, b"", redelivered), 1, at)
+    return delivered(Message("orders", "key", properties, b"", redelivered), 1, at)
 
 
 def test_an_arrival_counts_once_however_often_it_is_delivered(pair: Topology) -> None:

@@ -18,7 +18,8 @@ from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.overflow import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
 from tests.analytics.day_lines import read_day
-from topology.broker.amqp.consumer import Delivery
+from tests.topology.builders import delivered
+from topology.broker.amqp.frames import Delivery
 from topology.broker.management.client import Management
 from topology.message import Message, Properties
 from topology.models import Topology
@@ -44,7 +45,7 @@ def a_copy(
         changes.get("body", b"body"),
         redelivered=changes.get("redelivered", False),
     )
-    return Delivery(message, 1, NOON + at)
+    return delivered(message, 1, NOON + at)
 
 
 def a_failing_round() -> list[Delivery]:
@@ -168,7 +169,7 @@ def test_a_batch_delivered_again_after_a_failure_is_indexed_once(
     follow_log(event_log)
     shutil.rmtree(event_log)
     again = [
-        Delivery(Message(**(vars(d.message) | {"redelivered": True})), d.tag, d.received_at)
+        delivered(Message(**(vars(d.message) | {"redelivered": True})), d.tag, d.received_at)
         for d in a_failing_round()
     ]
     restarted = Recorder(recorder.topology, EventLog(event_log, "tap.orders.2"))

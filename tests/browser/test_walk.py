@@ -129,12 +129,12 @@ def fail_and_park(vhost: Vhost) -> None:
             for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0):
                 message = delivery.message
                 if message.body not in (b"0", b"1"):
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)
                 elif not message.headers.get("x-death"):
                     consumer.reject(delivery)
                 else:
                     channel.publish(Publish("", PARKED, message.properties, message.body))
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)
                     given_up += 1
 
 

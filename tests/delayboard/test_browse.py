@@ -11,8 +11,8 @@ from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek import PeekedMessage, history_id, number, permission
 from delayboard.dead_letters.queues.peek_limit import Budget
 from tests.delayboard.builders import a_death, a_message, deaths_header
-from tests.topology.builders import a_queue, a_snapshot
-from topology.broker.amqp.consumer import Delivery
+from tests.topology.builders import a_queue, a_snapshot, delivered
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import Unsupported
 from topology.definitions import Definitions
 from topology.message import Message
@@ -147,7 +147,7 @@ class Source:
         if self.taken == len(self._messages):
             return None
         self.taken += 1
-        return Delivery(self._messages[self.taken - 1], self.taken, datetime.now(UTC))
+        return delivered(self._messages[self.taken - 1], self.taken, datetime.now(UTC))
 
 
 @pytest.fixture

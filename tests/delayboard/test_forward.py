@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,7 @@ from delayboard.changes.session import Session
 from delayboard.models import Interception, InterceptionState
 from tests.builders import make_broker
 from topology import work
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -34,9 +34,9 @@ class Queue:
         self.coming = [arrival(number) for number in numbers]
         self.acked: set[int] = set()
 
-    def arrivals(self, room: int, seconds: float) -> Iterator[Arrival]:
-        for _ in range(min(room, len(self.coming))):
-            yield self.coming.pop(0)
+    def batch(self, *, limit: int, **_: Any) -> list[Delivery]:
+        taken, self.coming = self.coming[:limit], self.coming[limit:]
+        return taken
 
     def ack(self, tags: Sequence[int], *, through: int = 0) -> None:
         self.acked |= {*tags, *range(1, through + 1)}
@@ -81,8 +81,8 @@ class Destination:
         return Answer(self._kind_of(name, self.published.count(name)))
 
 
-def arrival(number: int) -> Arrival:
-    one = Arrival(number, False, "", "work", b"\0\0")
+def arrival(number: int) -> Delivery:
+    one = Delivery(number, False, "", "work", b"\0\0")
     one.body = str(number).encode()
     return one
 

@@ -21,9 +21,9 @@ from delayboard.dead_letters.parking.repeats import earlier, identity
 from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, StoreFailed
 from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
-from tests.topology.builders import a_snapshot
+from tests.topology.builders import a_snapshot, delivered
 from topology import work
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import Conflict
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -198,7 +198,7 @@ def test_what_stands_before_one_that_is_near_its_limit_is_not_given_up(
     taking = Taking(Quiet(), ParkingWriter(a_session(broker)), Limits(900, 20))
     counts = [0, 0, 15, 0]
     deliveries = [
-        Delivery(a_message(headers={"x-delivery-count": count}), place, NOW)
+        delivered(a_message(headers={"x-delivery-count": count}), place, NOW)
         for place, count in enumerate(counts, start=1)
     ]
     taking.store(deliveries, stop=Event(), report=lambda trouble: None)
@@ -211,14 +211,14 @@ class Quiet(Consumer):
     def __init__(self) -> None:
         pass
 
-    def ack_through(self, delivery: Delivery) -> None:
+    def ack(self, tags: object = (), *, through: int = 0) -> None:
         pass
 
 
 def test_one_that_is_near_its_limit_is_kept_alone() -> None:
     counts = [0, 14, 15, 20, None, "many"]
     deliveries = [
-        Delivery(a_message(headers={"x-delivery-count": count, "n": place}), place, NOW)
+        delivered(a_message(headers={"x-delivery-count": count, "n": place}), place, NOW)
         for place, count in enumerate(counts)
     ]
     runs = [[d.tag for d in run] for run in Limits(900, 20).runs(deliveries)]

@@ -130,9 +130,9 @@ def arrived(vhost: Vhost) -> Counter[str]:
         with Consumer(address_of(vhost), TARGET) as consumer:
             while found := consumer.batch(limit=1000, limit_bytes=10**8, wait=1.0):
                 names.update(one.message.properties.message_id or "" for one in found)
-                consumer.ack_through(found[-1])
+                consumer.ack(through=found[-1].tag)
             # What has come meanwhile goes back and is taken in the next round.
-            consumer.finish()
+            consumer.give_back()
     return names
 
 

@@ -58,7 +58,7 @@ QUEUES = ("orders", "bills", "mäils")
 # As of what comes without a delay.
 KEYS = {queue: queue for queue in QUEUES}
 # What the connections of an interception are called.
-OWN = tuple(f"delayboard {name} of " for name in ("forwarder", "intake", "copies"))
+OWN = tuple(f"delayboard {name} of " for name in ("forwarder", "consumer", "copies"))
 # As in the product: a worker or a broker that starts again takes some of it.
 LEAD_SECONDS = 10.0
 LEVELS = Params("own", "shop", 12, timedelta(milliseconds=50), "quorum")
@@ -459,7 +459,7 @@ def change_during_broker_kills(
     def is_complete(queue: str) -> bool:
         with getter(address_of(vhost), queue) as source:
             while delivery := source.get():
-                source.ack(delivery)
+                source.ack([delivery.tag])
                 arrived.add(queue, delivery)
                 if delivery.message.properties.message_id in cancelled:
                     taken.append((trip_of(delivery.message), delivery.message.headers))

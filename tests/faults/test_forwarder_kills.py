@@ -66,7 +66,7 @@ class Arrivals:
             self.ids[name] += 1
             if delivery.received_at.timestamp() * 1000 < delivery.message.headers["due-at-ms"]:
                 self.early.append(name)
-            self._consumer.ack_through(delivery)
+            self._consumer.ack(through=delivery.tag)
         return len(self.ids)
 
     def has(self, number: int) -> bool:

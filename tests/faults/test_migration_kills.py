@@ -150,7 +150,7 @@ def waiting_in_target(vhost: Vhost) -> list[tuple[str, bool]]:
     for level in reversed(range(NEW.levels)):
         with getter(address_of(vhost), level_name(NEW, level)) as source:
             while delivery := source.get():
-                source.ack(delivery)
+                source.ack([delivery.tag])
                 message = delivery.message
                 is_marked = DOUBLED_HEADER in message.headers
                 got.append((message.properties.message_id or "", is_marked))

@@ -10,7 +10,7 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.builders import address_of, eventually
 from tests.faults.nodes import KINDS, vhost_of
-from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -40,10 +40,12 @@ def test_a_kill_right_after_an_interception_began_loses_no_message(
     node.kill()
     node.start()
     came: list[int] = []
-    with intake(address_of(vhost), one.name, prefetch=MESSAGES) as taking:
+    with Consumer(address_of(vhost), one.name, prefetch=MESSAGES, in_thread=False) as taking:
 
         def is_all() -> bool:
-            came.extend(int(arrival.body) for arrival in taking.arrivals(MESSAGES, 0.2))
+            came.extend(
+                int(arrival.body) for arrival in taking.batch(limit=MESSAGES, wait=0.2, linger=0)
+            )
             return len(came) == MESSAGES
 
         eventually(is_all, "all messages are still there")

@@ -40,7 +40,7 @@ def drained(vhost: Vhost, queue: str) -> list[Properties]:
     found = []
     with getter(address_of(vhost), queue) as source:
         while delivery := source.get():
-            source.ack(delivery)
+            source.ack([delivery.tag])
             found.append(delivery.message.properties)
     return found
 

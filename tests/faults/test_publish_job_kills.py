@@ -68,7 +68,7 @@ def read_all(vhost: Vhost, found: list[tuple[str, bool]]) -> None:
         while delivery := source.get():
             message = delivery.message
             found.append((message.properties.message_id or "", DOUBLED_HEADER in message.headers))
-            source.ack(delivery)
+            source.ack([delivery.tag])
 
 
 def break_connections(node: PrivateNode, vhost: Vhost) -> None:

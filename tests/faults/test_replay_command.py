@@ -102,7 +102,7 @@ def drained(vhost: Vhost) -> list[tuple[str, str]]:
     found = []
     with getter(address_of(vhost), "orders") as source:
         while delivery := source.get():
-            source.ack(delivery)
+            source.ack([delivery.tag])
             message = delivery.message
             found.append((message.properties.message_id or "", message.headers[REPLAY_HEADER]))
     return found

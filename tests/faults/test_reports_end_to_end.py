@@ -140,7 +140,7 @@ def consume(vhost: Vhost, work: Work, stop: threading.Event) -> None:
                     work.rejections[name] += 1
                     consumer.reject(delivery)
                 else:
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)
 
 
 def exits(log: Path) -> int:

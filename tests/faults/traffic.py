@@ -128,4 +128,4 @@ class Traffic:
                 for delivery in consumer.batch(limit=100, limit_bytes=10**6, wait=0.2, linger=0):
                     message = self.messages[delivery.message.properties.message_id or ""]
                     message.arrived = delivery.received_at.timestamp()
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)

@@ -324,7 +324,7 @@ def taken_out(vhost: Vhost, queue: str) -> list[tuple[str, str]]:
                 properties = one.message.properties
                 name = one.message.headers.get(REPLAY_HEADER)
                 came.append((properties.message_id or "", str(name)))
-            consumer.ack_through(found[-1])
+            consumer.ack(through=found[-1].tag)
     return came
 
 

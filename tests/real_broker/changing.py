@@ -28,7 +28,8 @@ from delayboard.worker.tasks import IDLE_SECONDS
 from tests.brokers import Vhost
 from tests.builders import address_of
 from topology import work
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
@@ -269,7 +270,7 @@ def _reader(vhost: Vhost, queue: str, found: Arrivals, stop: Event) -> Callable[
         with Consumer(address_of(vhost), queue) as consumer:
             while not stop.is_set():
                 for one in consumer.batch(limit=100, limit_bytes=10**7, wait=0.2, linger=0):
-                    consumer.ack_through(one)
+                    consumer.ack(through=one.tag)
                     found.add(queue, one)
 
     return run

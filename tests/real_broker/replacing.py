@@ -131,7 +131,7 @@ def traffic(drifted: Drifted) -> Iterator[Traffic]:
                     headers = one.message.headers
                     queue, _ = newest_death(headers) or ("", "")
                     seen.arrived.append((headers["n"], one.received_at.timestamp(), queue))
-                    consumer.ack_through(one)
+                    consumer.ack(through=one.tag)
 
     threads = [Thread(target=run, daemon=True) for run in (publish, consume)]
     for thread in threads:

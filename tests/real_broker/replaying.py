@@ -34,7 +34,8 @@ from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.topology.builders import a_queue
 from topology import snapshots, work
-from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -147,7 +148,7 @@ def arrived(vhost: Vhost, queue: str = WORK, number: int = 1) -> list[Message]:
 
         def take() -> bool:
             while delivery := source.get():
-                source.ack(delivery)
+                source.ack([delivery.tag])
                 messages.append(delivery.message)
             return len(messages) >= number
 

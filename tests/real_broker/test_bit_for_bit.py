@@ -16,7 +16,7 @@ from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.topology.amqp_entries import Reader, read_value, table_entries
 from tests.topology.builders import NOON, a_queue
-from topology.broker.amqp.consumer import Getter, getter
+from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import read_properties, strip_for_replay
@@ -173,10 +173,10 @@ def tagged(data: bytes) -> Any:
     return data
 
 
-def taken(source: Getter) -> Message:
+def taken(source: Consumer) -> Message:
     delivery = source.get()
     assert delivery is not None
-    source.ack(delivery)
+    source.ack([delivery.tag])
     return delivery.message
 
 
@@ -188,7 +188,7 @@ def parked(broker: Broker, message: Message) -> Message:
 
 
 def there_and_back(
-    broker: Broker, channel: Publisher, source: Getter, raw: bytes, body: bytes
+    broker: Broker, channel: Publisher, source: Consumer, raw: bytes, body: bytes
 ) -> None:
     """Publish, take, park, publish back, take again; what came is what was sent, each time."""
     channel.publish(Publish("", "dead", read_properties(raw), body))

@@ -21,8 +21,9 @@ from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.real_broker.holding import recording, seen
 from tests.real_broker.refusing import FULL
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, Nacked, NotFound, Returned
 from topology.broker.management.client import Management
@@ -100,7 +101,7 @@ def arrived(vhost: Vhost, number: int, queue: str = "work") -> list[Delivery]:
         until = time.monotonic() + 30
         while len(got) < number and time.monotonic() < until:
             for delivery in consumer.batch(limit=100, limit_bytes=10**6, wait=0.5, linger=0):
-                consumer.ack_through(delivery)
+                consumer.ack(through=delivery.tag)
                 got.append(delivery)
     return got
 

@@ -81,7 +81,7 @@ def take_deaths(vhost: Vhost, seen: set[tuple[str, str]]) -> None:
             death = newest_death(got.message.headers)
             assert death is not None
             seen.add(death)
-            taking.ack(got)
+            taking.ack([got.tag])
 
 
 @every_generation

@@ -18,7 +18,7 @@ from delayboard.worker import tasks
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, eventually, make_broker, running
 from tests.real_broker.changing import consuming, states, store
-from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -118,7 +118,7 @@ def test_a_change_that_a_kill_left_in_doubt_is_repeated_and_marked(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Intake, "give_back", lambda self: None)
+        patched.setattr(Consumer, "give_back", lambda self: None)
         patched.setattr(take, "finish", die)
         with pytest.raises(Killed):
             tasks._wait(topology.pk, ForwarderCounts(), stop=Event(), beat=lambda counters: None)

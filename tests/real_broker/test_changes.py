@@ -35,8 +35,8 @@ from tests.real_broker.changing import (
 )
 from tests.real_broker.refusing import refuse_beside
 from topology import work
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Queue
@@ -167,7 +167,7 @@ def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
     queue: str,
 ) -> None:
     before = observe(management).declared
-    monkeypatch.setattr(Intake, "give_back", lambda self: None)
+    monkeypatch.setattr(Consumer, "give_back", lambda self: None)
     wanted = [(f"m {number:02}", queue, seconds(12 + number * 0.15)) for number in range(40)]
     left = 0
 

@@ -49,7 +49,7 @@ def get(vhost: Vhost, queue: str) -> bytes:
         with getter(address_of(vhost), queue) as taken:
             delivery = taken.get()
             if delivery is not None:
-                taken.ack(delivery)
+                taken.ack([delivery.tag])
             return delivery.message.body if delivery else None
 
     return eventually(look, f"a message is in {queue}", seconds=SECONDS)

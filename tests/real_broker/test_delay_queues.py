@@ -14,7 +14,8 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -67,7 +68,7 @@ def arrivals(consumer: Consumer, number: int) -> list[tuple[Delivery, float]]:
     for _ in range(number):
         (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         found.append((delivery, time.monotonic()))
-        consumer.ack_through(delivery)
+        consumer.ack(through=delivery.tag)
     return found
 
 

@@ -92,5 +92,5 @@ def test_what_is_hopeless_is_tried_so_often_and_then_given_up(
             source = stack.enter_context(getter(address, parked))
             parked_message = eventually(source.get, "it is parked")
             assert parked_message.message.body == HOPELESS
-            source.ack(parked_message)
+            source.ack([parked_message.tag])
     assert len(tried) == ATTEMPTS[quick.kind]

@@ -231,7 +231,7 @@ def take(vhost: Vhost, queue: str, number: int, *, acks: bool = True) -> list[An
             assert batch, f"{len(taken)} of {number} came"
             taken += batch
         if acks:
-            consumer.ack_through(taken[-1])
+            consumer.ack(through=taken[-1].tag)
     return taken
 
 

@@ -12,7 +12,8 @@ from delayboard.dead_letters.parking.session import make_store
 from delayboard.dead_letters.queues import peek
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
-from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict, Unsupported
 from topology.broker.management.client import Management
@@ -73,7 +74,7 @@ def climb(vhost: Vhost, management: Management, rungs: Sequence[str]) -> Message
             consumer.reject(came)
             came = next_message(consumer)
             management.unbind(leads)
-        consumer.ack_through(came)
+        consumer.ack(through=came.tag)
     return came.message
 
 
@@ -107,7 +108,7 @@ def ids_in(vhost: Vhost, queue: str) -> list[str | None]:
     with getter(address_of(vhost), queue) as source:
         while delivery := source.get():
             ids.append(delivery.message.properties.message_id)
-            source.ack(delivery)
+            source.ack([delivery.tag])
     return ids
 
 

@@ -14,7 +14,8 @@ from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import parked
 from tests.topology.builders import a_queue
-from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -45,7 +46,7 @@ def arrived(vhost: Vhost, queue: str) -> Message:
         with getter(address_of(vhost), queue) as source:
             delivery = source.get()
             if delivery:
-                source.ack(delivery)
+                source.ack([delivery.tag])
             return delivery.message if delivery else None
 
     return eventually(look, f"a message in {queue}")
@@ -91,7 +92,7 @@ def test_a_loop_tells_its_rounds_and_where_it_died_for_the_last_time(
         for _ in range(3):
             consumer.reject(next_of(consumer))
         last = next_of(consumer)
-        consumer.ack_through(last)
+        consumer.ack(through=last.tag)
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "dead", last.message.properties, last.message.body))
     message = arrived(vhost, "dead")

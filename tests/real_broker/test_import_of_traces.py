@@ -66,7 +66,7 @@ def delay(vhost: Vhost, *, message_ids: list[str], equal: int) -> None:
 def take_all(vhost: Vhost, number: int) -> None:
     with getter(address_of(vhost), "orders") as orders:
         for _ in range(number):
-            orders.ack(eventually(orders.get, "the next message in orders"))
+            orders.ack([eventually(orders.get, "the next message in orders").tag])
 
 
 def lines_of(trace: Path, number: int) -> list[bytes]:
@@ -139,7 +139,7 @@ def retry(vhost: Vhost) -> None:
                 if failures < times.get(properties.message_id or "", 0):
                     consumer.reject(delivery)
                 else:
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)
                     left -= 1
 
 

@@ -13,7 +13,6 @@ import pytest
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.fast_consumer import intake
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -93,7 +92,7 @@ def read(vhost: Vhost, queue: str, number: int) -> list[int]:
         until = time.monotonic() + 30
         while len(got) < number and time.monotonic() < until:
             for delivery in consumer.batch(limit=500, limit_bytes=10**7, wait=0.5, linger=0):
-                consumer.ack_through(delivery)
+                consumer.ack(through=delivery.tag)
                 got.append(int(delivery.message.body))
         got += [
             int(one.message.body)
@@ -112,8 +111,10 @@ def test_an_ordered_intake_gives_back_in_order_what_has_no_ack(
     got: list[int] = []
     with publishing(vhost) as sent:
         for _ in range(20):
-            with intake(address_of(vhost), one.name, prefetch=100, is_ordered=True) as taking:
-                arrived = list(taking.arrivals(50, 10.0))
+            with Consumer(
+                address_of(vhost), one.name, prefetch=100, is_ordered=True, in_thread=False
+            ) as taking:
+                arrived = taking.batch(limit=50, wait=10.0, linger=0)
                 taking.ack([], through=arrived[0].tag)
                 got += [int(arrival.body) for arrival in arrived[:1]]
                 for _ in range(5):

@@ -82,7 +82,7 @@ def content(vhost: Vhost, name: str) -> list[tuple[str, bytes, str | None]]:
     found = []
     with getter(address_of(vhost), name) as source:
         while delivery := source.get():
-            source.ack(delivery)
+            source.ack([delivery.tag])
             message = delivery.message
             found.append((message.content_id, message.body, message.properties.message_id))
     return found

@@ -46,7 +46,6 @@ from tests.site.page_setup import signed_in
 from tests.topology.builders import a_queue
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
@@ -124,7 +123,7 @@ def arrived(vhost: Vhost, number: int) -> list[tuple[str, datetime, bool]]:
         until = time.monotonic() + 120
         while len({name for name, *_ in got}) < number and time.monotonic() < until:
             for one in consumer.batch(limit=500, limit_bytes=10**7, wait=0.5, linger=0):
-                consumer.ack_through(one)
+                consumer.ack(through=one.tag)
                 name = one.message.properties.message_id or ""
                 is_marked = DOUBLED_HEADER in one.message.headers
                 got.append((name, one.received_at, is_marked))
@@ -231,22 +230,22 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     }
     dues = delay_all(vhost, waits)
     left = 0
-    whole, settle = Intake.ack, Intake.give_back
+    whole, settle = Consumer.ack, Consumer.give_back
 
-    def give_back(self: Intake) -> None:
+    def give_back(self: Consumer) -> None:
         if left >= 0:
             settle(self)
 
-    monkeypatch.setattr(Intake, "give_back", give_back)
+    monkeypatch.setattr(Consumer, "give_back", give_back)
 
-    def ack(self: Intake, *tags: object, **more: object) -> None:
+    def ack(self: Consumer, *tags: object, **more: object) -> None:
         nonlocal left
         left -= 1
         if left < 0:
             raise Killed
         whole(self, *tags, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Intake, "ack", ack)
+    monkeypatch.setattr(Consumer, "ack", ack)
     # An acknowledgement is of a window at most: some messages are left for the last kill.
     most = messages // WINDOW // kills - 1
     died = 0
@@ -286,8 +285,8 @@ def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked
         def die(*_: object, **__: object) -> None:
             raise Killed
 
-        patched.setattr(Intake, "give_back", lambda self: None)
-        patched.setattr(Intake, "ack", die)
+        patched.setattr(Consumer, "give_back", lambda self: None)
+        patched.setattr(Consumer, "ack", die)
         with pytest.raises(Killed):
             migrate(source, target, owner="test")
     Work.objects.update(leased_until_at=datetime.now(UTC))

@@ -97,7 +97,7 @@ def left(vhost: Vhost) -> list[Message]:
     messages = []
     with getter(address_of(vhost), DEAD) as source:
         while delivery := source.get():
-            source.ack(delivery)
+            source.ack([delivery.tag])
             messages.append(delivery.message)
     return messages
 
@@ -299,7 +299,7 @@ def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_i
     one, other = seen
     assert one.content_id == other.content_id
     with getter(address_of(vhost), DEAD) as source:
-        source.ack(eventually(source.get, "a consumer takes the first"))
+        source.ack([eventually(source.get, "a consumer takes the first").tag])
     parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, [one.handle]))
     assert (parking.parked, parking.handles) == (0, [one.handle])
     parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, [other.handle]))

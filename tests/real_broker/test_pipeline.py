@@ -16,11 +16,11 @@ from tests.faults.freezing import frozen
 from tests.stopwatch import stopwatch
 from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.fast_consumer import Intake, intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, pipeline
-from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown
+from topology.broker.errors import BrokerError, Conflict, NotFound, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
@@ -73,21 +73,30 @@ def test_a_body_of_any_size_arrives_as_it_was(vhost: Vhost, size: int) -> None:
     body = bytes(number % 251 for number in range(size))
     with pipeline(address_of(vhost), "test") as wire:
         moved(Numbers(2, lambda number: Publish("", "q", body=body)), wire)
-    with intake(address_of(vhost), "q", prefetch=10) as taking:
+    with Consumer(address_of(vhost), "q", prefetch=10, in_thread=False) as taking:
         come = taken(taking, 2)
         taking.ack([], through=come[-1].tag)
     assert [one.body for one in come] == [body, body]
 
 
-def taken(taking: Intake, number: int) -> list[Arrival]:
-    come: list[Arrival] = []
+def taken(taking: Consumer, number: int) -> list[Delivery]:
+    come: list[Delivery] = []
 
     def is_all() -> bool:
-        come.extend(taking.arrivals(number, 0.2))
+        come.extend(taking.batch(limit=number, wait=0.2, linger=0))
         return len(come) >= number
 
     eventually(is_all, f"{number} messages came")
     return come
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_a_channel_that_the_broker_closes_ends_its_consumer(vhost: Vhost, in_thread: bool) -> None:
+    declare_in(vhost, Queue("q"))
+    with Consumer(address_of(vhost), "q", in_thread=in_thread) as taking:
+        taking.ack([17])
+        with pytest.raises(Conflict, match="unknown delivery tag 17"):
+            taking.batch(limit=1, wait=10)
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -225,7 +234,7 @@ def test_a_connection_that_is_cut_ends_it_with_what_was_answered_settled(vhost: 
 
         def publish(number: int) -> Publish:
             if number == 2500:
-                cut(wire)
+                cut(wire._connection)
             return Publish("", "q", body=b"%d" % number)
 
         source = Numbers(10_000, publish)
@@ -235,20 +244,20 @@ def test_a_connection_that_is_cut_ends_it_with_what_was_answered_settled(vhost: 
     assert len(source.settled) <= depth(vhost, "q") <= source.given < 10_000
 
 
-def cut(side: Any) -> None:
-    """Its connection, as a network does it."""
-    side._connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+def cut(connection: Any) -> None:
+    """As a network does it."""
+    connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
 
 
 class Way:
     """From the queue “from” to “to”, through whatever `decide` says; counts what it is told."""
 
-    def __init__(self, taking: Intake, **more: Any) -> None:
+    def __init__(self, taking: Consumer, **more: Any) -> None:
         self.kinds: Counter[str] = Counter()
         self.decided = 0
         self.source = QueueSource(taking, self.decide, self.settled, prefetch=100, **more)
 
-    def decide(self, arrival: Arrival) -> tuple[Publish, int] | None:
+    def decide(self, arrival: Delivery) -> tuple[Publish, int] | None:
         self.decided += 1
         number = int(arrival.body)
         if number % 10 == 9:
@@ -270,7 +279,7 @@ def test_of_a_queue_what_is_refused_or_unwanted_stays_and_comes_once(vhost: Vhos
     fill(vhost, 1000)
     with (
         pipeline(address_of(vhost), "test") as wire,
-        intake(address_of(vhost), "from", prefetch=100) as taking,
+        Consumer(address_of(vhost), "from", prefetch=100, in_thread=False) as taking,
     ):
         way = Way(taking)
 
@@ -286,7 +295,7 @@ def test_of_a_queue_the_first_that_is_refused_can_end_it(vhost: Vhost) -> None:
     fill(vhost, 200)
     with (
         pipeline(address_of(vhost), "test") as wire,
-        intake(address_of(vhost), "from", prefetch=100) as taking,
+        Consumer(address_of(vhost), "from", prefetch=100, in_thread=False) as taking,
     ):
         way = Way(taking, is_strict=True)
         moved(way.source, wire, 50, idle_seconds=0.0)
@@ -302,13 +311,13 @@ def test_of_a_queue_whose_consumer_is_cut_nothing_is_lost(vhost: Vhost) -> None:
     def until_it_is_cut() -> None:
         with (
             pipeline(address_of(vhost), "test") as wire,
-            intake(address_of(vhost), "from", prefetch=100) as taking,
+            Consumer(address_of(vhost), "from", prefetch=100, in_thread=False) as taking,
         ):
             way = Way(taking)
 
             def turn() -> None:
                 if way.kinds["confirmed"] > 500:
-                    cut(taking)
+                    cut(taking.connection)
 
             moved(way.source, wire, 50, idle_seconds=0.0, turn=turn)
 
@@ -324,7 +333,7 @@ def test_a_queue_that_is_deleted_is_told_of(vhost: Vhost) -> None:
     def until_it_is_deleted() -> None:
         with (
             pipeline(address_of(vhost), "test") as wire,
-            intake(address_of(vhost), "from", prefetch=100) as taking,
+            Consumer(address_of(vhost), "from", prefetch=100, in_thread=False) as taking,
             Management(address_of(vhost)) as management,
         ):
             way = Way(taking)

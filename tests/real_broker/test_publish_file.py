@@ -16,7 +16,8 @@ from delayboard.models import PublishJob
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.real_broker.refusing import refuse_beside
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions, Exchange, Queue
@@ -101,7 +102,7 @@ def taken(vhost: Vhost, queue: str, number: int) -> list[Delivery]:
         while len(found) < number:
             batch = consumer.batch(limit=number, limit_bytes=10**6, wait=60, linger=0.2)
             assert batch, f"{len(found)} of {number} came"
-            consumer.ack_through(batch[-1])
+            consumer.ack(through=batch[-1].tag)
             found += batch
         assert not consumer.batch(limit=1, limit_bytes=10**6, wait=0.5)
     return found

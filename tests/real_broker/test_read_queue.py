@@ -20,7 +20,6 @@ from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.real_broker.changing import STATED, consuming, delay, states, store
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -184,7 +183,7 @@ def test_a_kill_repeats_at_most_the_message_in_work_and_marks_it(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Intake, "give_back", lambda self: None)
+        patched.setattr(Consumer, "give_back", lambda self: None)
         match point:
             case "begun":
                 patched.setattr("topology.broker.amqp.publisher.Publisher.publish", die)
@@ -198,7 +197,7 @@ def test_a_kill_repeats_at_most_the_message_in_work_and_marks_it(
                     ),
                 )
             case "finished":
-                patched.setattr(Intake, "ack", die)
+                patched.setattr(Consumer, "ack", die)
         with pytest.raises(Killed):
             read("first")
     Work.objects.update(leased_until_at=datetime.now(UTC))
@@ -320,7 +319,7 @@ def test_a_message_that_is_not_in_the_queue_is_missed(vhost: Vhost, delays: Topo
     assert waiting_in(vhost, "work_dlq_600") == ["a", "b"]
     with Consumer(address_of(vhost), "work_dlq_600") as consumer:
         (first, *_) = consumer.batch(limit=10, limit_bytes=10**6, wait=5, linger=0.5)
-        consumer.ack_through(first)
+        consumer.ack(through=first.tag)
     eventually(lambda: read_again() == "", "the queue is free")
     change = ScheduledChange.objects.get()
     assert change.state == ChangeState.MISSED

@@ -100,7 +100,7 @@ class Traffic(threading.Thread):
                         consumer.reject(delivery)
                     else:
                         acked += 1
-                        consumer.ack_through(delivery)
+                        consumer.ack(through=delivery.tag)
 
 
 @every_generation

@@ -166,7 +166,7 @@ def test_after_rounds_of_a_retry_pair_it_goes_to_the_work_queue(vhost: Vhost, us
             delivery = next_of(consumer)
             message = delivery.message
             channel.publish(Publish("", DEAD, message.properties, message.body))
-            consumer.ack_through(delivery)
+            consumer.ack(through=delivery.tag)
     parked_messages = park(user, topology.broker, 2)
     batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 2

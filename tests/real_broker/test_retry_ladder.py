@@ -10,7 +10,8 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, make_broker
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

@@ -13,7 +13,8 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -104,7 +105,7 @@ def attempts(vhost: Vhost, consumer: Consumer, params: Params, *, parks: bool) -
             continue
         if parks:
             send(vhost, "", PARKING.name, [delivery.message.body])
-        consumer.ack_through(delivery)
+        consumer.ack(through=delivery.tag)
         return seen
 
 
@@ -191,12 +192,12 @@ def test_without_a_separate_return_the_other_queue_gets_the_message_again(
         Consumer(address_of(vhost), "another") as other,
     ):
         send(vhost, params.input_exchange)
-        other.ack_through(next_message(other)[0])
+        other.ack(through=next_message(other)[0].tag)
         failing.reject(next_message(failing)[0])
-        failing.ack_through(next_message(failing)[0])
+        failing.ack(through=next_message(failing)[0].tag)
         delivery, _ = next_message(other)
         assert failures(delivery, params) == 1
-        other.ack_through(delivery)
+        other.ack(through=delivery.tag)
 
 
 def test_with_separate_returns_only_the_queue_that_failed_gets_it_again(
@@ -212,13 +213,13 @@ def test_with_separate_returns_only_the_queue_that_failed_gets_it_again(
         )
         for params, failing, other in zip(both, (a, b), (b, a), strict=True):
             send(vhost, "in")
-            other.ack_through(next_message(other)[0])
+            other.ack(through=next_message(other)[0].tag)
             first, rejected = next_message(failing)
             failing.reject(first)
             delivery, again = next_message(failing)
             assert again - rejected >= TTL
             assert waited_in(delivery, params) == {timedelta(seconds=TTL)}
-            failing.ack_through(delivery)
+            failing.ack(through=delivery.tag)
             assert is_quiet(other, TTL)
 
 
@@ -236,11 +237,11 @@ def test_with_a_shared_dead_exchange_what_b_rejects_goes_to_a_and_that_is_told(
         Consumer(address_of(vhost), b.input_queue) as of_b,
     ):
         send(vhost, "in")
-        of_a.ack_through(next_message(of_a)[0])
+        of_a.ack(through=next_message(of_a)[0].tag)
         of_b.reject(next_message(of_b)[0])
         delivery, _ = next_message(of_a)
         assert failures(delivery, b) == 1
-        of_a.ack_through(delivery)
+        of_a.ack(through=delivery.tag)
 
 
 BY_KEY = loop(split="key", timeouts="mail.# 300ms, sms.* 800ms", delay="550ms")
@@ -305,7 +306,7 @@ def test_a_delayed_publish_arrives_after_each_delay_on_offer_and_never_before(
             delivery, arrived = next_message(consumer)
             assert arrived - sent >= delay.total_seconds()
             assert waited_in(delivery, params) == {delay} - {timedelta(0)}
-            consumer.ack_through(delivery)
+            consumer.ack(through=delivery.tag)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound, Returned
 from topology.broker.properties.read import build_properties
@@ -44,7 +45,7 @@ def test_a_message_published_to_the_retry_side_arrives_after_its_delay_and_never
         for _ in range(5):
             sent = send(address, "orders-retry", message_id=str(uuid.uuid4()))
             delivery, arrived = next_message(consumer)
-            consumer.ack_through(delivery)
+            consumer.ack(through=delivery.tag)
             assert arrived - sent >= 0.4
 
 
@@ -63,7 +64,7 @@ def test_a_rejected_message_goes_round_and_its_history_counts_the_rounds(vhost: 
         assert history.count("orders-retry", "expired") == 3
         assert history.deaths[0].queue == "orders"
         assert history.problems == ()
-        consumer.ack_through(delivery)
+        consumer.ack(through=delivery.tag)
 
 
 def test_an_unroutable_message_is_returned_and_a_missing_exchange_named(vhost: Vhost) -> None:

@@ -89,10 +89,8 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "in the index's transaction": lambda patched: patched.setattr(
         minutes, "count", crash_after(minutes.count)
     ),
-    "before the ack": lambda patched: patched.setattr(Consumer, "ack_through", crash),
-    "after the ack": lambda patched: patched.setattr(
-        Consumer, "ack_through", crash_after(Consumer.ack_through)
-    ),
+    "before the ack": lambda patched: patched.setattr(Consumer, "ack", crash),
+    "after the ack": lambda patched: patched.setattr(Consumer, "ack", crash_after(Consumer.ack)),
 }
 
 

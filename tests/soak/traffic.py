@@ -9,7 +9,8 @@ from types import TracebackType
 
 from tests.soak.parcels import Ledger, parcel
 from topology.broker.address import Address
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.properties.read import build_properties
@@ -129,7 +130,7 @@ class Traffic:
             while not self._stop.is_set():
                 for delivery in consumer.batch(limit=50, limit_bytes=10**6, wait=0.5):
                     self.ledger.parked.append(number_of(delivery.message.properties.message_id))
-                    consumer.ack_through(delivery)
+                    consumer.ack(through=delivery.tag)
 
     def _work_on(self, delivery: Delivery, consumer: Consumer, channel: Publisher) -> None:
         message = delivery.message
@@ -140,5 +141,5 @@ class Traffic:
         else:
             if wanted.is_parked:
                 channel.publish(Publish("", PARKED, message.properties, message.body))
-            consumer.ack_through(delivery)
+            consumer.ack(through=delivery.tag)
         self.ledger.consumed.append(number)

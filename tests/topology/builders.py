@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from topology.broker.address import Address
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.message import Message
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Found
@@ -97,3 +99,12 @@ def nothing(done: int, total: int) -> None:
 def is_complete(found: Found) -> bool:
     """Whether nothing is missing of a topology that was found, and nothing differs."""
     return found.plan is not None and found.plan.is_empty and not found.use.missing
+
+
+def delivered(message: Message, tag: int, received_at: datetime) -> Delivery:
+    """A message as a consumer got it."""
+    names = (message.exchange, message.routing_key)
+    delivery = Delivery(tag, message.redelivered, *names, message.properties.raw)
+    delivery.body, delivery.received_at = message.body, received_at
+    delivery._message = message
+    return delivery

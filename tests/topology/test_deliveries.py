@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.broker.amqp.frames import Arrival, Deliveries
+from topology.broker.amqp.frames import Deliveries, Delivery
 
 CHANNEL = 3
 FRAME_MAX = 40
@@ -53,9 +53,9 @@ def delivery(message: tuple[int, bool, str, str, bytes, bytes], channel: int = C
     return pika.frame.Method(channel, method).marshal() + header + bodies
 
 
-def reading(bare: Bare) -> list[Arrival]:
+def reading(bare: Bare) -> list[Delivery]:
     """What arrives is put into the list."""
-    come: list[Arrival] = []
+    come: list[Delivery] = []
     Deliveries(SimpleNamespace(_impl=bare), CHANNEL, come.append)  # type: ignore[arg-type]
     return come
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import permutations
 from typing import Any, cast
 
 import pytest
 
-from topology.broker.amqp.fast_consumer import Intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.pipeline import CONFIRMED
 from topology.message import Publish
 from topology.transfer.queue_source import QueueSource, Taken
@@ -17,15 +16,14 @@ from topology.transfer.queue_source import QueueSource, Taken
 PUBLISH = Publish("", "orders")
 
 
-class FakeIntake:
+class FakeConsumer:
     """Deliveries with the tags 1 to 4; tests/real_broker/test_pipeline.py has a real one."""
 
     def __init__(self) -> None:
         self.acked: set[int] = set()
 
-    def arrivals(self, room: int, seconds: float) -> Iterator[Arrival]:
-        for tag in range(1, 5):
-            yield cast(Any, Delivered(tag))
+    def batch(self, **_: Any) -> list[Any]:
+        return [Delivered(tag) for tag in range(1, 5)]
 
     def ack(self, tags: Iterable[int], *, through: int = 0) -> None:
         self.acked |= {*range(1, through + 1), *tags}
@@ -43,12 +41,12 @@ class Delivered:
 def test_each_confirmed_message_is_acknowledged_and_no_other(
     order: tuple[int, ...], size: int
 ) -> None:
-    intake = FakeIntake()
+    consumer = FakeConsumer()
     source = QueueSource[None](
-        cast(Intake, intake), lambda _: (PUBLISH, None), lambda *_: None, prefetch=10
+        cast(Consumer, consumer), lambda _: (PUBLISH, None), lambda *_: None, prefetch=10
     )
     assert len(source.take(4)) == 4
     for first in range(0, 4, size):
         source.settle([(Taken(tag, None), CONFIRMED) for tag in order[first : first + size]])
-        assert intake.acked == set(order[: first + size])
+        assert consumer.acked == set(order[: first + size])
     assert source.unsettled == 0

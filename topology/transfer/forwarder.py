@@ -15,8 +15,8 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from topology.broker.address import Address
-from topology.broker.amqp.fast_consumer import intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.properties.read import strip_if_readable
@@ -144,7 +144,7 @@ def wait(
     beaten = monotonic()
     refused: list[BrokerError] = []
 
-    def decide_arrival(arrival: Arrival) -> tuple[Publish, Decision] | Literal["drop"]:
+    def decide_arrival(arrival: Delivery) -> tuple[Publish, Decision] | Literal["drop"]:
         message = arrival.message
         altered = alter(message)
         if altered == "drop":
@@ -173,7 +173,7 @@ def wait(
     name = f"forwarder of {forwarder.queue}"
     with (
         pipeline(address, name) as publishing,
-        intake(address, forwarder.queue, prefetch=window) as taking,
+        Consumer(address, forwarder.queue, prefetch=window, in_thread=False) as taking,
     ):
         source = QueueSource(taking, decide_arrival, count_answer, prefetch=window, is_strict=True)
         move(

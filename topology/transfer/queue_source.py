@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from topology.broker.amqp.fast_consumer import Intake
-from topology.broker.amqp.frames import Arrival
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
@@ -38,14 +38,14 @@ class QueueSource(Generic[Mark]):
 
     def __init__(
         self,
-        intake: Intake,
-        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop", "later"] | None],
+        consumer: Consumer,
+        decide: Callable[[Delivery], tuple[Publish, Mark] | Literal["drop", "later"] | None],
         settled: Callable[[Mark, Answer], None],
         *,
         prefetch: int,
         is_strict: bool = False,
     ) -> None:
-        self._intake = intake
+        self._consumer = consumer
         self._decide = decide
         self._settled = settled
         self._prefetch = prefetch
@@ -79,24 +79,25 @@ class QueueSource(Generic[Mark]):
             return steps
         if self._held * 2 > self._prefetch:
             self._held = 0
-            self._intake.more()
+            self._consumer.more()
         is_in_flight = self._unsettled > len(self._later)
-        for arrival in self._intake.arrivals(room, 0.0 if is_in_flight else WAIT_SECONDS):
-            self._open[arrival.tag] = len(arrival.body)
-            self._bytes += len(arrival.body)
-            if (decided := self._decide(arrival)) is None:
-                self._hold(arrival.tag)
+        wait = 0.0 if is_in_flight else WAIT_SECONDS
+        for delivery in self._consumer.batch(limit=room, wait=wait, linger=0):
+            self._open[delivery.tag] = len(delivery.body)
+            self._bytes += len(delivery.body)
+            if (decided := self._decide(delivery)) is None:
+                self._hold(delivery.tag)
                 continue
             if decided == "drop":
-                self._bytes -= self._open.pop(arrival.tag)
-                self._ack([arrival.tag])
+                self._bytes -= self._open.pop(delivery.tag)
+                self._ack([delivery.tag])
                 continue
             if decided == "later":
                 self._unsettled += 1
-                self._later.add(arrival.tag)
+                self._later.add(delivery.tag)
                 continue
             publish, mark = decided
-            steps.append(Step(Taken(arrival.tag, mark), publish))
+            steps.append(Step(Taken(delivery.tag, mark), publish))
         self._unsettled += len(steps)
         return steps
 
@@ -126,4 +127,4 @@ class QueueSource(Generic[Mark]):
         first_open = next(iter(self._open), max(confirmed) + 1)
         below = [tag for tag in confirmed if tag < first_open]
         above = [tag for tag in confirmed if tag > first_open]
-        self._intake.ack(above, through=max(below, default=0))
+        self._consumer.ack(above, through=max(below, default=0))

@@ -33,7 +33,8 @@ from analytics.recorder.firehose.traces import (
 from analytics.recorder.firehose.watch import Watch
 from analytics.recorder.record import Beat
 from analytics.scheduled.queries.not_observed import settle
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.management.client import Management
 from topology.database.optional_writes import try_write
 from topology.models import Broker
@@ -99,7 +100,7 @@ def _follow(
         )
         recorder.put_away(deliveries)
         if deliveries:
-            consumer.ack_through(deliveries[-1])
+            consumer.ack(through=deliveries[-1].tag)
         watch.step()
         if deliveries or monotonic() - beaten > IDLE_BEAT_SECONDS:
             beaten = monotonic()

@@ -12,7 +12,8 @@ from django import db
 from delayboard.dead_letters.parking.in_flight_limit import Limits
 from delayboard.dead_letters.parking.session import Acks
 from delayboard.dead_letters.parking.store_batch import ParkingWriter, forget_connection
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import BrokerError
 
 
@@ -70,7 +71,7 @@ class Taking:
             self._free -= number
         for _ in range(number):
             last, parked_message = self._unacked.popleft()
-        self._consumer.ack_through(last)
+        self._consumer.ack(through=last.tag)
         self._acks.sent(parked_message)
 
     @contextmanager
@@ -91,7 +92,7 @@ class Taking:
 
     def _finish(self) -> None:
         last, parked_message = self._unacked[-1] if self._unacked else (None, 0)
-        self._consumer.finish(last)
+        self._consumer.give_back(through=last.tag if last else 0)
         if parked_message:
             self._acks.sent(parked_message)
         if self._writer.stored != self.taken:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
-from topology.broker.amqp.consumer import Delivery
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import Conflict, Refused, Unsupported
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.broker.management.refresh import read_reports

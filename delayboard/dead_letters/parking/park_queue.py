@@ -18,8 +18,9 @@ from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceChec
 from delayboard.dead_letters.queues import peek
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
-from topology.broker.amqp.consumer import Consumer, Delivery, Getter, getter
+from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import BrokerError, Conflict, NotFound
 from topology.models import Work
 
@@ -156,7 +157,7 @@ def _park_these(
         )
         acks = Acks(session)
         for delivery in deliveries:
-            source.ack(delivery)
+            source.ack([delivery.tag])
         acks.sent(parked_messages[-1])
         # The broker answers a get after what it was sent before.
         source.get()
@@ -176,7 +177,7 @@ def find_missing(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
 
 
 def _read_head(
-    source: Getter, wanted: Sequence[str], progress: Progress
+    source: Consumer, wanted: Sequence[str], progress: Progress
 ) -> list[tuple[str, Delivery]]:
     """What is at the head, until all that are wanted are among it, by handle."""
     missing = set(wanted)

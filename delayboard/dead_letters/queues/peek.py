@@ -18,7 +18,8 @@ from typing import Any
 
 from delayboard.dead_letters.queues import peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
-from topology.broker.amqp.consumer import Delivery, Getter, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import Unsupported
 from topology.deaths import History, read_history
 from topology.definitions import Queue
@@ -162,7 +163,7 @@ def peek_queue(
         messages, more, last = _take_messages(source, limit, budget)
         if has_stored := last is not None and store is not None:
             store.keep(last.message)
-            source.ack(last)
+            source.ack([last.tag])
     numbers = snapshot.numbers.get(queue.name)
     if budget:
         most = max(map(deliveries, messages), default=0)
@@ -197,7 +198,7 @@ def _choose_strictest(
 
 
 def _take_messages(
-    source: Getter, limit: int, budget: Budget | None
+    source: Consumer, limit: int, budget: Budget | None
 ) -> tuple[list[Message], bool, Delivery | None]:
     """What one peek takes, whether there is more behind it, and a message with no delivery left.
 

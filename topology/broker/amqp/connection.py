@@ -13,6 +13,7 @@ import pika.spec
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from topology.broker.address import Address
+from topology.broker.amqp.frames import call_later, count_received, cut
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -100,30 +101,25 @@ class _Watch:
     """
 
     def __init__(self, connection: pika.BlockingConnection, patience: float) -> None:
-        self._connection = connection._impl
+        self._connection = connection
         self._patience = patience
         self._heard = -1
         self._heard_at = 0.0
 
     def check(self) -> None:
-        received = self._connection.bytes_received
+        received = count_received(self._connection)
         if received != self._heard:
             self._heard, self._heard_at = received, time.monotonic()
         elif time.monotonic() - self._heard_at > self._patience:
-            _cut(self._connection, f"no data for {self._patience:g} s")
+            cut(self._connection, f"no data for {self._patience:g} s")
             return
         if self._connection.is_open:
-            self._connection._adapter_call_later(CHECK_SECONDS, self.check)
+            call_later(self._connection, CHECK_SECONDS, self.check)
 
 
 def cut_after(connection: pika.BlockingConnection, seconds: float) -> None:
     """Cut it then, whatever it waits for: a broker with heartbeats may answer nothing else."""
-    bare = connection._impl
-    bare._adapter_call_later(seconds, lambda: _cut(bare, f"no answer for {seconds:g} s"))
-
-
-def _cut(bare: Any, why: str) -> None:
-    bare._terminate_stream(pika.exceptions.AMQPHeartbeatTimeout(why))
+    call_later(connection, seconds, lambda: cut(connection, f"no answer for {seconds:g} s"))
 
 
 def close_quietly(connection: pika.BlockingConnection) -> None:

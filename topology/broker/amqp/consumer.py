@@ -1,4 +1,4 @@
-"""Taking messages from a queue: in batches with manual acks, or one look that puts all back.
+"""Taking messages from a queue: consumed with manual acks, or got one at a time.
 
 A stream is read over AMQP 0-9-1 like a queue, from an offset on: an ack takes nothing out of
 it and only lets the next messages come (rabbit_stream_queue.erl 4.0.5, 4.3.6).
@@ -9,88 +9,132 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
-from typing import Any, Literal, TypeAlias, cast
+from math import inf
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import pika
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import HEARTBEAT_SECONDS, open_connection, translate_errors
 from topology.broker.amqp.depths import ready_messages
-from topology.broker.amqp.frames import Arrival, Deliveries
+from topology.broker.amqp.frames import (
+    Deliveries,
+    Delivery,
+    ack_frame,
+    bare,
+    close_without_cancel,
+    closing_reason,
+    send,
+    wait,
+    wake,
+)
 from topology.broker.errors import BrokerError, NotFound, Unreachable
-from topology.broker.properties.read import read_properties
-from topology.message import Message, Properties
+from topology.message import Properties
 
 CLOSE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
+# Bytes that the caller's thread has read and not taken yet at most, and one message more.
+BUFFERED = 8_000_000
+# Seconds between two reads when all of that is full: RabbitMQ cuts a silent connection.
+ATTEND_SECONDS = 0.25
 OFFSET_HEADER = "x-stream-offset"
 _OFFSET_ENTRY = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
 
 Start: TypeAlias = int | Literal["first", "last"]
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A message that is not acknowledged yet, its delivery tag and when it came (UTC).
-
-    `offset` is its place in the stream that it was read from, None from a queue.
-    """
-
-    message: Message
-    tag: int
-    received_at: datetime
-    offset: int | None = None
+Result = TypeVar("Result")
 
 
 class Consumer:
-    """Consumes one queue on a connection and thread of its own.
+    """Takes messages from one queue on a connection of its own, for the length of a block.
 
-    The thread stamps each message on arrival and sends heartbeats, even while the caller processes
-    the last batch. Leaving the block closes the connection, and RabbitMQ requeues all messages
-    without an ack.
+    A thread reads the connection: it stamps each message on arrival and sends heartbeats, even
+    while the caller processes the last batch. With `in_thread` false the caller's thread does,
+    whenever it calls, which is faster. One thread at a time may call.
+
+    `prefetch` messages may be without an ack. With `is_exclusive` no other consumer may be there,
+    and none can come. What has no ack at the end goes back: with a thread because the connection
+    closes; else by nack, or with `is_ordered` in order, which counts as one more delivery.
 
     A stream is read from `start`: an offset, its first message, or the first of its last chunk. The
     consumer waits for an offset that does not exist yet. Messages that retention removed are
     visible only as a jump of the offsets.
+
+    Without a prefetch (None) nothing is consumed, and `get` gets messages. `removed` counts those
+    that left with a get, at least two at once: when the first of a queue is taken, RabbitMQ removes
+    those behind it whose TTL has ended, and consumers take some. A single one may have expired
+    just then.
     """
 
     def __init__(
-        self, address: Address, queue: str, *, prefetch: int = 500, start: Start | None = None
+        self,
+        address: Address,
+        queue: str,
+        *,
+        prefetch: int | None = 500,
+        in_thread: bool = True,
+        start: Start | None = None,
+        is_exclusive: bool = False,
+        is_ordered: bool = False,
+        heartbeat: int = HEARTBEAT_SECONDS,
     ) -> None:
         self._address = address
         self._queue = queue
         self._prefetch = prefetch
         self._start = start
-        self._come: deque[tuple[datetime, Arrival]] = deque()
+        self._is_exclusive = is_exclusive
+        self._is_ordered = is_ordered
+        self._heartbeat = heartbeat
+        self._come: deque[Delivery] = deque()
+        self._bytes = 0
+        self._read_at = 0.0
+        self._is_deleted = False
+        self._end: BaseException | None = None
+        self._ready: int | None = None
+        self.removed = 0
+        self.is_given_back = False
+        self.connection: pika.BlockingConnection
+        self._session = self._consume()
+        self._thread: threading.Thread | None = None
+        if in_thread:
+            self._thread = threading.Thread(
+                target=self._run, name=f"consumer of {queue}", daemon=True
+            )
+        self._opened: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._asked: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._stopping = threading.Event()
         self._news = threading.Event()
         self._wanted = 1
-        self._end: BaseException | None = None
-        self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._stopping = threading.Event()
-        self._connection: pika.BlockingConnection | None = None
-        self._tag = ""
-        self._thread = threading.Thread(target=self._run, name=f"consumer of {queue}", daemon=True)
 
     def __enter__(self) -> Consumer:
+        if self._thread is None:
+            self._session.__enter__()
+            return self
         self._thread.start()
-        error = self._ready.get()
-        if error is not None:
+        if error := self._opened.get():
             raise error
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread is None:
+            self._session.__exit__(kind, error, traceback)
+            return
         self._stopping.set()
         with suppress(BrokerError):
-            self._run_in_thread(lambda channel: None)
+            self._ask(lambda: None)
         self._thread.join(CLOSE_SECONDS)
 
     def batch(
-        self, *, limit: int, limit_bytes: int, wait: float, linger: float = 0.2
+        self, *, limit: int, wait: float, limit_bytes: float = inf, linger: float = 0.2
     ) -> list[Delivery]:
         """Wait up to `wait` seconds for a message, then collect up to a limit or until `linger`.
 
@@ -101,30 +145,59 @@ class Consumer:
             if self._end is not None:
                 raise self._end
             return []
-        self._await(limit, linger)
+        if linger:
+            self._await(limit, linger)
         taken: list[Delivery] = []
         size = 0
         while self._come and len(taken) < limit:
-            at, arrival = self._come[0]
-            size += len(arrival.body)
+            size += len(self._come[0].body)
             if taken and size > limit_bytes:
                 break
-            self._come.popleft()
-            message = arrival.message
-            offset = None if self._start is None else take_offset(message.properties)
-            taken.append(Delivery(message, arrival.tag, at, offset))
+            delivery = self._come.popleft()
+            self._bytes -= len(delivery.body)
+            if self._start is not None:
+                delivery.offset = take_offset(delivery.message.properties)
+            taken.append(delivery)
         return taken
 
-    def ack_through(self, delivery: Delivery) -> None:
-        """Acknowledge this delivery and all before it. Raises BrokerError."""
-        self._run_in_thread(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
+    def get(self) -> Delivery | None:
+        """The next message, None when the queue has no ready one. Raises BrokerError."""
+        with translate_errors(self._address):
+            if self._ready is None:
+                self._ready = ready_messages(self._channel, self._queue)
+            method, properties, body = self._channel.basic_get(self._queue)
+        remaining = method.message_count if method else 0
+        removed = self._ready - remaining - bool(method)
+        self._ready, self.removed = remaining, self.removed + (removed if removed > 1 else 0)
+        if method is None:
+            return None
+        names = (method.exchange, method.routing_key)
+        delivery = Delivery(method.delivery_tag, method.redelivered, *names, properties.raw)
+        delivery.body = body or b""
+        return delivery
+
+    @property
+    def waiting(self) -> int:
+        """How many have come and are not taken."""
+        return len(self._come)
+
+    def ack(self, tags: Iterable[int] = (), *, through: int = 0) -> None:
+        """Acknowledge these, and all through `through`; it is sent at the next reading.
+
+        Raises BrokerError where the thread that reads has ended.
+        """
+        number: int = self._channel.channel_number
+        frames = [ack_frame(number, through, multiple=True)] if through else []
+        frames += [ack_frame(number, tag) for tag in tags]
+        if frames and self._channel.is_open:
+            self._ask(lambda: send(self.connection, b"".join(frames)))
 
     def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
         """Refuse this delivery for good: it dies, with the reason `rejected`.
 
         With `requeue` it goes back into its queue instead, as one that failed there.
         """
-        self._run_in_thread(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
+        self._ask(lambda: self._channel.basic_reject(delivery.tag, requeue=requeue))
 
     def confirm_acks(self) -> None:
         """Wait until the broker has got every ack so far. Raises BrokerError.
@@ -133,44 +206,66 @@ class Consumer:
         on: an answer that came by way of both comes after the acks (rabbit_channel.erl 3.10.8,
         4.3.5). What a broker that is killed had not yet written down comes again all the same.
         """
-        self._call(lambda channel: channel.queue_declare(self._queue, passive=True))
+        self._act(lambda: self._channel.queue_declare(self._queue, passive=True))
 
-    def finish(self, last: Delivery | None = None) -> None:
-        """Consume no more, acknowledge through `last`, put the rest back by nack, and wait for it.
+    def depth(self) -> int:
+        """How many are ready in the queue, besides what was sent to us."""
+        return self._act(lambda: ready_messages(self._channel, self._queue))
 
-        Nothing comes in place of what is acknowledged. Raises BrokerError.
+    def more(self) -> None:
+        """Allow as many new messages as the prefetch, whatever has no ack yet."""
+        self.end()
+        self._act(self._start_consuming)
+
+    def end(self) -> None:
+        """Let nothing more come; what has come is to be taken as before."""
+        self._act(lambda: self._channel.basic_cancel(self._tag))
+
+    def give_back(self, *, through: int = 0) -> None:
+        """Consume no more, put back by nack what is not acknowledged, and wait for it.
+
+        Before that it acknowledges all through `through`, in place of which nothing comes any
+        more. On quorum queues of 4.3 a close counts as a failed delivery, a nack does not. When
+        this has come to its end, `is_given_back`, the broker has every ack too. Raises BrokerError.
         """
 
-        def act(channel: Any) -> None:
-            channel.basic_cancel(self._tag)
-            if last is not None:
-                channel.basic_ack(last.tag, multiple=True)
-            channel.basic_nack(0, multiple=True, requeue=True)
-            channel.queue_declare(self._queue, passive=True)
+        def act() -> None:
+            if self._prefetch is not None:
+                self._channel.basic_cancel(self._tag)
+            if through:
+                self._channel.basic_ack(through, multiple=True)
+            self._channel.basic_nack(0, multiple=True, requeue=True)
+            if self._prefetch is not None:
+                self._channel.queue_declare(self._queue, passive=True)
 
-        self._call(act)
+        self._act(act)
+        self.is_given_back = True
 
-    def _call(self, act: Callable[[Any], None]) -> None:
-        """Act on the channel in the connection's thread, and wait for its end."""
-        ends: SimpleQueue[BaseException | None] = SimpleQueue()
+    def attend(self) -> None:
+        """Send what is to be sent, acks and heartbeats, and read, also where nothing is taken.
 
-        def run(channel: Any) -> None:
-            try:
-                with translate_errors(self._address):
-                    act(channel)
-            except BaseException as error:
-                ends.put(error)
-                raise
-            ends.put(None)
+        For the caller's thread, where no other reads. Raises BrokerError as `batch`.
+        """
+        if self._bytes < BUFFERED or time.monotonic() - self._read_at > ATTEND_SECONDS:
+            self._read(0.0, lambda: True)
 
-        self._run_in_thread(run)
-        until = time.monotonic() + ANSWER_SECONDS
-        while self._thread.is_alive() and time.monotonic() < until:
-            with suppress(Empty):
-                if error := ends.get(timeout=0.1):
-                    raise error
-                return
-        raise self._end or Unreachable(f"RabbitMQ does not answer about the queue “{self._queue}”.")
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """Attend to it while the block, which does not touch it, waits for something else."""
+        is_over = threading.Event()
+
+        def act() -> None:
+            with suppress(BrokerError):
+                while not is_over.wait(ATTEND_SECONDS):
+                    self.attend()
+
+        thread = threading.Thread(target=act, name="attending", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def _await(self, number: int, seconds: float) -> None:
         """Wait until so many have come, or the time is up.
@@ -178,6 +273,11 @@ class Consumer:
         Nobody is woken for each message: two threads that take turns at that spend more on
         their turns than on the messages.
         """
+        if self._thread is None:
+            if self._bytes < BUFFERED:
+                is_there = len(self._come) >= number
+                self._read(0.0 if is_there else seconds, lambda: len(self._come) >= number)
+            return
         until = time.monotonic() + seconds
         self._wanted = number
         while len(self._come) < number and self._end is None:
@@ -185,105 +285,115 @@ class Consumer:
             if len(self._come) >= number or not self._news.wait(until - time.monotonic()):
                 return
 
-    def _run_in_thread(self, act: Callable[[Any], None]) -> None:
-        """Have the connection's thread act on the channel."""
-        if self._connection is None or not self._thread.is_alive():
-            raise Unreachable(f"The connection of the consumer of “{self._queue}” closed.")
+    def _read(self, seconds: float, is_ready: Callable[[], bool]) -> None:
+        """Send and receive until it is ready, the queue is deleted, or the time is up."""
+        self._read_at = time.monotonic()
         with translate_errors(self._address):
-            self._connection.add_callback_threadsafe(lambda: act(self._channel))
+            wait(
+                self.connection,
+                seconds,
+                lambda: is_ready() or self._is_deleted or not self._channel.is_open,
+            )
+            if self._is_deleted:
+                raise NotFound(f"The queue “{self._queue}” was deleted.")
+            if not self._channel.is_open and self.connection.is_open:
+                raise closing_reason(self._channel)
+
+    def _ask(self, act: Callable[[], object]) -> None:
+        """Act in the thread that reads, which nobody waits for. Raises BrokerError."""
+        if self._thread is None:
+            with translate_errors(self._address):
+                act()
+            return
+        if not self._thread.is_alive():
+            raise Unreachable(f"The connection of the consumer of “{self._queue}” closed.")
+        self._asked.put(act)
+        with translate_errors(self._address):
+            wake(self.connection)
+
+    def _act(self, act: Callable[[], Result]) -> Result:
+        """Act in the thread that reads, and wait for it. Raises BrokerError."""
+        if self._thread is None:
+            with translate_errors(self._address):
+                return act()
+        future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                with translate_errors(self._address):
+                    future.set_result(act())
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+
+        self._ask(run)
+        until = time.monotonic() + ANSWER_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            with suppress(TimeoutError):
+                return future.result(0.1)
+        raise self._end or Unreachable(f"RabbitMQ does not answer about the queue “{self._queue}”.")
 
     def _run(self) -> None:
         try:
-            with open_connection(self._address, f"consumer of {self._queue}") as connection:
-                self._open(connection)
-                self._ready.put(None)
+            with self._session:
+                self._opened.put(None)
                 while not self._stopping.is_set():
-                    connection.process_data_events(HEARTBEAT_SECONDS)
+                    self._read(HEARTBEAT_SECONDS, lambda: not self._asked.empty())
+                    while not self._asked.empty():
+                        self._asked.get()()
                 # The acks and rejects that were asked for before the end.
-                connection.process_data_events(0)
+                self._read(0.0, lambda: True)
         except BaseException as error:
             # Whatever the error is, the caller that waits for this thread must get it.
-            self._ready.put(error)
-            self._end_with(error)
+            self._opened.put(error)
+            self._end = self._end or error
+            self._news.set()
 
-    def _open(self, connection: pika.BlockingConnection) -> None:
-        self._connection = connection
-        self._channel = connection.channel()
-        self._channel.basic_qos(prefetch_count=self._prefetch)
-        self._channel.add_on_cancel_callback(self._on_cancel)
+    @contextmanager
+    def _consume(self) -> Iterator[None]:
+        name = f"consumer of {self._queue}"
+        with open_connection(self._address, name, heartbeat=self._heartbeat) as self.connection:
+            self._channel: Any = self.connection.channel()
+            if self._prefetch is not None:
+                # The blocking channel tells of it only where it waits for something itself.
+                bare(self._channel).add_on_cancel_callback(self._on_cancel)
+                Deliveries(self.connection, self._channel.channel_number, self._on_arrival)
+                self._channel.basic_qos(prefetch_count=self._prefetch)
+                self._start_consuming()
+            try:
+                yield
+            finally:
+                is_usable = self.connection.is_open and self._channel.is_open
+                if is_usable and not self._is_deleted and self._thread is None:
+                    self._leave()
+
+    def _leave(self) -> None:
+        if self._is_ordered:
+            # A nack comes after a cancel, and a quorum queue puts back before it what was on its
+            # way to us at the cancel (rabbit_fifo_client:handle_delivery, 3.10.8 to 4.3.5).
+            close_without_cancel(self._channel)
+        else:
+            self.give_back()
+
+    def _start_consuming(self) -> None:
         arguments = None if self._start is None else {OFFSET_HEADER: self._start}
-        Deliveries(connection, self._channel.channel_number, self._on_arrival)
-        self._tag = self._channel.basic_consume(
-            self._queue, lambda *delivery: None, arguments=arguments
+        self._tag: str = self._channel.basic_consume(
+            self._queue, lambda *_: None, exclusive=self._is_exclusive, arguments=arguments
         )
 
-    def _on_arrival(self, arrival: Arrival) -> None:
-        self._come.append((datetime.now(UTC), arrival))
+    def _on_arrival(self, delivery: Delivery) -> None:
+        self._come.append(delivery)
+        self._bytes += len(delivery.body)
         if len(self._come) >= self._wanted:
             self._news.set()
 
     def _on_cancel(self, frame: Any) -> None:
-        self._end_with(NotFound(f"The queue “{self._queue}” was deleted."))
-
-    def _end_with(self, error: BaseException) -> None:
-        self._end = self._end or error
-        self._news.set()
+        self._is_deleted = True
 
 
-class Getter:
-    """Gets single messages from a queue; what is neither acked nor given back goes back too.
-
-    `removed` counts messages that left with a get, at least two at once: when the first of a queue
-    is taken, RabbitMQ removes those behind it whose TTL has ended, and consumers take some. A
-    single one may have expired just then.
-    """
-
-    def __init__(self, channel: Any, connection: Any, queue: str) -> None:
-        self._channel = channel
-        self._connection = connection
-        self._queue = queue
-        self._ready: int | None = None
-        self.removed = 0
-
-    def get(self) -> Delivery | None:
-        """The next message, None when the queue has no ready one."""
-        if self._ready is None:
-            self._ready = ready_messages(self._channel, self._queue)
-        method, properties, body = self._channel.basic_get(self._queue)
-        remaining = method.message_count if method else 0
-        removed = self._ready - remaining - bool(method)
-        self._ready, self.removed = remaining, self.removed + (removed if removed > 1 else 0)
-        if method is None:
-            return None
-        read = read_properties(properties.raw)
-        names = (method.exchange, method.routing_key)
-        message = Message(*names, read, body or b"", method.redelivered)
-        return Delivery(message, method.delivery_tag, datetime.now(UTC))
-
-    def ack(self, delivery: Delivery) -> None:
-        self._channel.basic_ack(delivery.tag)
-        self._connection.process_data_events(0)
-
-    def give_back(self) -> None:
-        """Put everything that is not acknowledged back by nack, never by a bare close.
-
-        On quorum queues of 4.3 a close counts as a failed delivery, a nack does not.
-        """
-        self._channel.basic_nack(0, multiple=True, requeue=True)
-        self._connection.process_data_events(0)
-
-
-@contextmanager
-def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Iterator[Getter]:
-    """Get from a queue for the length of a block. Raises BrokerError."""
-    with open_connection(address, f"getter of {queue}", heartbeat=heartbeat) as connection:
-        channel = connection.channel()
-        got = Getter(channel, connection, queue)
-        try:
-            yield got
-        finally:
-            if channel.is_open:
-                got.give_back()
+def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Consumer:
+    """Gets single messages; what is not acknowledged goes back by nack at the end."""
+    return Consumer(address, queue, prefetch=None, in_thread=False, heartbeat=heartbeat)
 
 
 def take_offset(properties: Properties) -> int:

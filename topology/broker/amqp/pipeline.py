@@ -14,8 +14,18 @@ import pika.exceptions
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import explain_error, open_connection, translate_errors
-from topology.broker.amqp.fast_consumer import Intake
-from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait, wait_for_any
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import (
+    Unpublishable,
+    bare,
+    closing_reason,
+    is_sending,
+    largest_frame,
+    publish_frames,
+    send,
+    wait,
+    wait_for_any,
+)
 from topology.broker.amqp.publisher import declare
 from topology.broker.amqp.returns import match_returned
 from topology.broker.errors import (
@@ -83,7 +93,7 @@ class Pipeline(Generic[Token]):
     def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
         self._connection = connection
         self._address = address
-        self._frame_max: int = connection._impl.params.frame_max
+        self._frame_max = largest_frame(connection)
         self._in_flight: OrderedDict[int, _Flight[Token]] = OrderedDict()
         self._careful: deque[_Flight[Token]] = deque()
         self._answered: list[tuple[Token, Answer]] = []
@@ -140,20 +150,19 @@ class Pipeline(Generic[Token]):
             try:
                 with translate_errors(self._address):
                     self._await(seconds)
-                # What is not sent yet, as over a slow network, has no answer yet.
-                is_sending = self._connection._impl._get_write_buffer_size() > 0
-                if self._answered or is_sending or not self._in_flight:
+                # What is not sent yet has no answer yet.
+                if self._answered or is_sending(self._connection) or not self._in_flight:
                     self._heard_at = time.monotonic()
                 elif time.monotonic() - self._heard_at > LONGEST_SILENCE_SECONDS:
                     raise OutcomeUnknown(UNKNOWN)
             except BrokerError as error:
                 self._broken = error
 
-    def wait_beside(self, intake: Intake, seconds: float) -> None:
-        """Send, and wait for an answer or for a message of the intake, whichever comes first."""
+    def wait_beside(self, consumer: Consumer, seconds: float) -> None:
+        """Send, and wait for an answer or for a message of the consumer, whichever comes first."""
         self._read_answers(0.0)
         if self._broken is None and not self._answered:
-            wait_for_any((self._connection, intake.connection), seconds)
+            wait_for_any((self._connection, consumer.connection), seconds)
 
     def abandon(self) -> list[tuple[Token, Answer]]:
         """Give up what is on the way: nothing is known of it."""
@@ -181,7 +190,7 @@ class Pipeline(Generic[Token]):
     def _open(self) -> None:
         self._channel: Any = self._connection.channel()
         # BlockingChannel confirms one at a time; the channel under it calls back.
-        self._bare: Any = self._channel._impl
+        self._bare: Any = bare(self._channel)
         self._bare.confirm_delivery(self._on_answer)
         self._bare.add_on_return_callback(self._on_return)
         self._number: int = self._bare.channel_number
@@ -189,7 +198,7 @@ class Pipeline(Generic[Token]):
 
     def _reopen(self) -> None:
         """Whoever was alone on the way closed the channel; of many, each is tried again."""
-        reason = self._channel._closing_reason
+        reason = closing_reason(self._channel)
         flights = list(self._in_flight.values())
         self._in_flight.clear()
         self._gathered.clear()
