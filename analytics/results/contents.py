@@ -12,7 +12,7 @@ from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.period import zone_name
 from analytics.results.read import Report, Selection, merged
-from analytics.results.section import DEFINITIONS, Section, percent, ratio
+from analytics.results.section import DEFINITIONS, Section, percent, ratio, view_of
 from analytics.results.sections import sections
 from analytics.results.slo import attainment
 from analytics.results.summary import summarize
@@ -132,6 +132,10 @@ class KeyFigure:
     section: str
     is_worse: bool = False
     definition: str = ""
+
+    @property
+    def view(self) -> str:
+        return view_of(self.section)
 
 
 def key_figures(

@@ -24,12 +24,25 @@ DEFINITIONS: dict[str, str] = tomllib.loads(
 )
 
 
+# What the page shows at a time, by its name in the address.
+VIEWS = {"lateness": "Lateness", "retries": "Retries", "dead-letters": "Dead letters"}
+VIEWS |= {"ledger": "Ledger", "runs": "Runs"}
+_VIEW_OF = {
+    **dict.fromkeys(("survival", "recovery", "groups", "causes"), "retries"),
+    **dict.fromkeys(("dead_letters", "handled"), "dead-letters"),
+    "ledger": "ledger",
+}
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
 DAY, TOTAL = "Day", "Total"
 MOST_OPEN_ROWS = 20
 # What a search takes for itself within quotes.
 _QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
+
+
+def view_of(section: str) -> str:
+    """The name in VIEWS of the view that has this table."""
+    return _VIEW_OF.get(section, "lateness")
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,10 @@ class Section:
     @property
     def definition(self) -> str:
         return DEFINITIONS[self.key]
+
+    @property
+    def view(self) -> str:
+        return view_of(self.key)
 
     @property
     def is_long(self) -> bool:

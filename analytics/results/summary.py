@@ -12,7 +12,7 @@ from analytics import buckets
 from analytics.results.figures import UNEXPLAINED, Figures
 from analytics.results.period import HOUR, Period, local_hours, zone_name
 from analytics.results.read import Days, merged
-from analytics.results.section import percent
+from analytics.results.section import percent, view_of
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 
@@ -36,6 +36,10 @@ class Sentence:
     topology: str = ""
     first: date | None = None
     last: date | None = None
+
+    @property
+    def view(self) -> str:
+        return view_of(self.section)
 
 
 def summarize(

@@ -26,6 +26,7 @@ from analytics.results.read import (
     name_topologies,
     report,
 )
+from analytics.results.section import VIEWS
 from analytics.retention.index_rows import DELIVERED
 from topology import access, audit
 from topology.content.export_format import csv_line
@@ -52,6 +53,8 @@ def reports(request: HttpRequest) -> HttpResponse:
     parked_url = reverse("parked_messages", args=[only]) if only else ""
     context = contents(found, parked_url, _day_url(request), _messages_url(request, found)) | {
         "ranges": ranges.LABELS,
+        "views": VIEWS,
+        "view": view if (view := request.GET.get("view", "")) in VIEWS else "lateness",
         "problem": problem,
         "broker": brokers[0] if request.GET.get("broker") else None,
         "choices": choices(period, brokers, found.names),

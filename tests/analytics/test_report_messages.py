@@ -16,6 +16,7 @@ from analytics.results import messages
 from analytics.results.messages import Bucket, find, read_bucket
 from analytics.results.period import Period
 from analytics.results.read import Selection
+from analytics.results.section import VIEWS
 from analytics.scheduled.rows import projection
 from tests.analytics import result_rows
 from tests.analytics.builders import DELAY, an_entry, an_exit, ms
@@ -148,9 +149,11 @@ def test_every_chart_links_its_rows_to_the_messages_behind_them(
     group = {"broker": "main", "topology": "orders"}
     result_rows.days([YESTERDAY], [group], late_ms=2100.0)
     query = {"from": str(YESTERDAY), "to": str(YESTERDAY), "topology": "orders"}
-    text = viewer.get(reverse("analytics:reports"), query).content.decode()
+    address = reverse("analytics:reports")
+    views = [viewer.get(address, query | {"view": view}) for view in VIEWS]
+    text = "".join(view.content.decode() for view in views)
     links = [unescape(link) for link in re.findall(r'href="(/reports/messages/[^"]+)"', text)]
-    kinds = {re.sub(r"=[^&]*", "", link.partition("orders&")[2]) for link in links}
+    kinds = {re.sub(r"=[^&]*", "", link[link.index("kind=") :]) for link in links}
     assert kinds == {"kind&delay", "kind&attempt"}
     for link in links:
         assert viewer.get(link).status_code == 200

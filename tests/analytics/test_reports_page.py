@@ -21,7 +21,7 @@ from analytics.models import DayFigures, Run, Slo
 from analytics.results import read
 from analytics.results.load import replace_day
 from analytics.results.period import Period
-from analytics.results.section import DEFINITIONS, search_of
+from analytics.results.section import DEFINITIONS, VIEWS, search_of
 from analytics.results.slo import Attainment
 from analytics.retention.index_rows import DELIVERED
 from analytics.search.query import Condition, Pattern, Range, parse
@@ -72,6 +72,10 @@ def of_the_day(client: Client, **query: str) -> str:
     return page(client, **{"from": "2026-11-20", "to": "2026-11-20"} | query)
 
 
+def of_all_views(client: Client) -> str:
+    return "".join(of_the_day(client, view=view) for view in VIEWS)
+
+
 def test_an_anonymous_visitor_is_sent_to_the_login(client: Client, broker: Broker) -> None:
     assert client.get(reverse("analytics:reports")).status_code == 302
 
@@ -85,7 +89,7 @@ def test_without_any_run_the_page_says_how_to_get_one(viewer: Client) -> None:
 
 def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: Client) -> None:
     a_computed_day()
-    text = of_the_day(viewer)
+    text = of_all_views(viewer)
     drawn = {"delays", "survival", "dead_letters"}
     assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
     assert text.count("<details open><summary>Table") == 1
@@ -102,7 +106,7 @@ def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: C
 
 def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
     a_computed_day()
-    text = of_the_day(viewer)
+    text = of_all_views(viewer)
     links = re.findall(r'href="(/reports/([\w]+)\.csv[^"]*)"', text)
     assert len(links) == 10
     for link, key in links:
@@ -122,7 +126,7 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
 
 def test_tables_of_dead_letters_and_causes_link_to_the_parked_messages(viewer: Client) -> None:
     a_computed_day(GROUP)
-    text = of_the_day(viewer)
+    text = of_all_views(viewer)
     found = re.findall(r'<th scope="row"><a href="([^"]+/parked/[^"]+)">', text)
     links = [unescape(link) for link in found]
     queries = [QueryDict(link.partition("?")[2])["q"] for link in links]
@@ -201,7 +205,7 @@ def test_the_form_names_a_usual_range_and_sends_no_empty_filter(viewer: Client) 
 
 def test_a_row_with_no_messages_has_no_link(viewer: Client) -> None:
     a_computed_day()
-    rows = of_the_day(viewer).split("<tr>")
+    rows = of_all_views(viewer).split("<tr>")
     empty = [row for row in rows if re.search(r'<td class="number">0</td></tr>', row)]
     assert empty
     assert not [row for row in empty if "kind=measured" in row]

@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
 def test_an_hour_of_the_calendar_leads_to_its_messages(viewer: Client, topology: Topology) -> None:
     projection.project(topology, [an_entry(f"m{n}", LATER + ms(n)) for n in range(7)])
     answer = viewer.get(reverse("analytics:scheduled"), {"view": "calendar"})
-    assert "<th scope=\"col\">Message</th>" not in answer.content.decode()
+    assert '<th scope="col">Message</th>' not in answer.content.decode()
     hours = [cell for day in answer.context["calendar"].days for cell in day.cells]
     (hour,) = [cell for cell in hours if cell.number]
     assert hour.number == 7
