@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from analytics.models import Firehose
+from analytics.models import Firehose, Recording
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.structure.copies import Phase
 
@@ -84,6 +84,39 @@ def untapped(topology: Topology) -> frozenset[Phase]:
     seen = {tap.phase for tap in topology.taps if not tap.destination}
     phases: tuple[Phase, ...] = ("entry", "exit")
     return frozenset(phase for phase in phases if phase not in seen)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Who sees the messages of a topology: which sides nobody does, neither tap nor firehose.
+
+    `is_silent`: nobody reads what sees the others, since `silent_since`, None where nobody ever
+    did.
+    """
+
+    not_observed: frozenset[Phase]
+    is_silent: bool = False
+    silent_since: datetime | None = None
+
+
+def observe(topologies: Collection[Topology], now: datetime) -> dict[int, Observed]:
+    """By topology, as of now."""
+    brokers = {one.broker_id for one in topologies}
+    firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
+    recordings = Recording.objects.filter(topology__in=topologies)
+    tap_read_at = dict(recordings.values_list("topology", "read_at"))
+    found = {}
+    for one in topologies:
+        not_observed, read_at = untapped(one), []
+        if one.has_tap:
+            read_at.append(tap_read_at.get(one.pk, one.applied_at))
+        if not_observed and (firehose := firehoses.get(one.broker_id)):
+            not_observed = frozenset()
+            read_at.append(firehose.read_at or firehose.switched_on_at)
+        silent = [at for at in read_at if at is None or now - at > SILENT_AFTER]
+        since = min((at for at in silent if at is not None), default=None)
+        found[one.pk] = Observed(not_observed, bool(silent), since)
+    return found
 
 
 def on_the_firehose(broker: Broker) -> list[Topology]:

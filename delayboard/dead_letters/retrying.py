@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from analytics.models import Firehose, ScheduledMessage
-from analytics.observation import due_before, untapped
+from analytics.models import ScheduledMessage
+from analytics.observation import due_before, observe
 from analytics.scheduled.pages import scheduled_page
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.search import ScheduledSearch
 from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.completeness import Doubt
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.search.find import Found
 from topology.clients.attempts import count_failures
 from topology.deaths import REASONS, read_history
@@ -82,7 +82,7 @@ class RetryList:
 
     topologies: Sequence[Topology]
     depths: Sequence[Depth]
-    doubts: Sequence[TopologyDoubt]
+    doubts: Sequence[Doubt]
     retries: Sequence[Retry] = ()
     found: Found = field(default_factory=Found)
 
@@ -179,19 +179,14 @@ def _depths(
     topologies: Sequence[Topology], scope: Scope, read: Mapping[Broker, Snapshot]
 ) -> list[Depth]:
     """Those that hold most first."""
-    firehoses = set(
-        Firehose.objects.filter(broker__in={one.broker_id for one in topologies}).values_list(
-            "broker", flat=True
-        )
-    )
+    observed, inside = observe(topologies, scope.now), set(filter(waits_in_work_queue, topologies))
     found = [
         Depth(
             topology=one,
             listed=scope.by_topology[one.pk],
             queued=count_queued(one, read[one.broker]) if one.broker in read else None,
-            sees_entries="entry" not in untapped(one)
-            or (one.broker_id in firehoses and not waits_in_work_queue(one)),
-            is_inside=waits_in_work_queue(one),
+            sees_entries=one not in inside and "entry" not in observed[one.pk].not_observed,
+            is_inside=one in inside,
         )
         for one in topologies
     ]

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Min, QuerySet, Sum
 
-from analytics.buckets import OVERDUE_AFTER
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import MOST, SPANS, Scope
 from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE, growths
@@ -64,7 +63,7 @@ def waits_counters(scope: Scope, missing: Iterable[MissingBinding]) -> list[Coun
 
     Stuck is what the problems and the badge say, with the messages that no list has.
     """
-    overdue = counts.count(scope.rows(until_at=scope.now - OVERDUE_AFTER))
+    overdue = counts.count(scope.overdue_rows())
     due = counts.count(scope.rows(scope.now, scope.now + SPANS["hour"]))
     stuck = sum(row.stuck for row in missing)
     numbers: tuple[tuple[str, str, int, dict[str, str]], ...] = (

@@ -12,9 +12,7 @@ from django.utils import timezone
 from analytics import minutes
 from analytics.charts.svg import area, points
 from analytics.minutes import RECENT, SHOWN, Flow
-from analytics.models import Firehose
-from analytics.observation import silent_firehoses, untapped
-from analytics.scheduled.queries import listing
+from analytics.observation import observe
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
 from topology.graph.live_values import UNKNOWN, rate_text
@@ -144,26 +142,19 @@ def flow_lines(
         Topology.objects.filter(broker__in=brokers, state=State.APPLIED).select_related("broker")
     )
     flows = minutes.flows(topologies, now)
-    unread = {topology.pk: since for topology, since in listing.unread(brokers, now)}
-    firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
-    silent = {row.pk for row in silent_firehoses(brokers, now)}
+    observed = observe(topologies, now)
     counted_until = index_until(background_tasks, now)
     lines = []
     for one in topologies:
-        not_observed = untapped(one)
-        if not_observed and (firehose := firehoses.get(one.broker_id)):
-            not_observed = frozenset()
-            if firehose.pk in silent:
-                unread[one.pk] = firehose.read_at or firehose.switched_on_at
-        flow, unknown = flows[one.pk], ""
-        if one.pk in unread:
-            flow = flow.until(unread[one.pk])
-            unknown = f"Not recorded since {_clock(unread[one.pk])}"
-        elif counted_until is not None and not_observed != frozenset(SIDES.values()):
+        seen, flow, unknown = observed[one.pk], flows[one.pk], ""
+        if seen.is_silent:
+            flow = flow.until(seen.silent_since)
+            unknown = f"Not recorded since {_clock(seen.silent_since)}"
+        elif counted_until is not None and seen.not_observed != frozenset(SIDES.values()):
             flow = flow.until(counted_until)
             unknown = f"Not counted since {_clock(counted_until)}"
         seconds = (now - flow.last_at + (RECENT - 1) * minutes.MINUTE).total_seconds()
-        lines.append(FlowLine(one, flow, unknown, not_observed, seconds))
+        lines.append(FlowLine(one, flow, unknown, seen.not_observed, seconds))
     return lines
 
 

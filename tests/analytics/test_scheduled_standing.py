@@ -7,10 +7,18 @@ import pytest
 
 from analytics.events import encode
 from analytics.log import hour_folder
-from analytics.models import Firehose, Gap, LogPosition, Minute, Probe, Recording
+from analytics.models import (
+    Firehose,
+    Gap,
+    LogPosition,
+    Minute,
+    Probe,
+    Recording,
+    ScheduledMessage,
+)
 from analytics.scheduled.rows import lag, projection
-from analytics.scheduled.summaries import counts, status
-from analytics.scheduled.summaries.status import TopologyDoubt
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.completeness import Doubt, find_doubts
 from tests.analytics.builders import an_entry
 from topology.models import State, Topology
 from topology.snapshot import QueueNumbers, Snapshot
@@ -36,14 +44,14 @@ def applied(topology: Topology, event_log: Path) -> Topology:
 
 def doubts(
     topology: Topology, queued: int | None, *, age: float = 3.0, rate: float = 0.0, error: str = ""
-) -> list[TopologyDoubt]:
+) -> list[Doubt]:
     """With so many messages in the delay queue, seen so many seconds ago."""
     taken_at = NOW - timedelta(seconds=age)
     numbers = {"orders-retry": QueueNumbers(messages=queued, publish_rate=rate)}
     snapshot = Snapshot("4.3.0", taken_at, topology.definitions, topology.definitions, numbers)
     latest = {topology.broker_id: Latest(snapshot, taken_at, error)}
     scope = counts.scope([topology.broker], NOW)
-    return status.doubts(scope, [topology], latest)
+    return find_doubts(scope, [topology], latest)
 
 
 def test_a_list_that_equals_its_queues_is_not_doubted(applied: Topology) -> None:
@@ -61,7 +69,7 @@ def test_probes_that_wait_are_no_messages_of_the_list(applied: Topology) -> None
     # The newest is possibly not counted yet.
     assert doubts(applied, 4) == []
     (found,) = doubts(applied, 7)
-    assert found.doubt.missing == 2
+    assert found.difference == 2
 
 
 def test_what_moves_explains_a_difference(applied: Topology) -> None:
@@ -71,7 +79,7 @@ def test_what_moves_explains_a_difference(applied: Topology) -> None:
     )
     assert doubts(applied, 9) == []
     (found,) = doubts(applied, 10)
-    assert found.doubt.missing == 7
+    assert found.difference == 7
 
 
 def test_depths_that_are_old_unknown_or_doubtful_are_no_measure(applied: Topology) -> None:
@@ -83,8 +91,8 @@ def test_depths_that_are_old_unknown_or_doubtful_are_no_measure(applied: Topolog
 def test_after_a_silence_it_says_since_when_and_by_how_many(applied: Topology) -> None:
     Recording.objects.update(read_at=AGO)
     (found,) = doubts(applied, 8)
-    assert (found.doubt.since, found.doubt.missing, found.doubt.departed) == (AGO, 5, 0)
-    assert found.record["missing_at_least"] == 5
+    assert (found.since, found.difference) == (AGO, 5)
+    assert found.record["difference"] == 5
     assert found.sentence.startswith("The list is incomplete since 2026-11-20 12:20:30 UTC. At le")
 
 
@@ -94,8 +102,27 @@ def test_a_gap_is_told_while_copies_of_it_can_still_wait(applied: Topology) -> N
             topology=applied, from_at=NOW - 2 * ago, until_at=NOW - ago, why=f"Gap of {ago}."
         )
     (found,) = doubts(applied, 4)
-    assert found.doubt.why == ("Gap of 0:05:00.",)
+    assert found.why == ("Gap of 0:05:00.",)
     assert doubts(applied, 3) == []
+
+
+def test_a_gap_of_long_ago_is_remembered_while_messages_of_it_are_listed(
+    applied: Topology,
+) -> None:
+    due_at = AGO + timedelta(hours=1)
+    ScheduledMessage.objects.update(due_at=due_at - timedelta(days=8))
+    Gap.objects.create(
+        topology=applied,
+        from_at=due_at - timedelta(days=9),
+        until_at=due_at - timedelta(days=7),
+        why="It was away.",
+    )
+    (found,) = doubts(applied, 0)
+    assert found.why[0] == "It was away."
+    assert found.figure == "At least 3 of the listed messages already left."
+    ScheduledMessage.objects.update(due_at=AGO)
+    (found,) = doubts(applied, 0)
+    assert "It was away." not in found.why
 
 
 def test_without_tap_or_firehose_only_our_own_is_listed(applied: Topology) -> None:
@@ -110,13 +137,13 @@ def test_without_tap_or_firehose_only_our_own_is_listed(applied: Topology) -> No
     )
     Recording.objects.create(topology=holds, read_at=NOW)
     scope = counts.scope([applied.broker], NOW)
-    (found,) = status.doubts(scope, [holds], {})
-    assert "This topology has no entry tap" in found.doubt.why[0]
+    (found,) = find_doubts(scope, [holds], {})
+    assert "This topology has no entry tap" in found.why[0]
     Firehose.objects.create(broker=applied.broker, switched_on_by="ada", read_at=NOW)
-    assert status.doubts(scope, [holds], {}) == []
+    assert find_doubts(scope, [holds], {}) == []
     Firehose.objects.update(read_at=AGO)
-    (found,) = status.doubts(scope, [holds], {})
-    assert found.doubt.since == AGO
+    (found,) = find_doubts(scope, [holds], {})
+    assert found.since == AGO
 
 
 def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_log: Path) -> None:
@@ -126,7 +153,7 @@ def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_lo
     file.write_bytes(encode(old) + b"\n" + encode(young) + b"\n")
     assert lag.behind(event_log, NOW) == timedelta(minutes=10)
     (found,) = doubts(applied, 3)
-    assert found.doubt.why == ("The list is 10m behind the event log.",)
+    assert found.why == ("The list is 10m behind the event log.",)
     read = len(encode(old)) + 1
     position = LogPosition.objects.create(path=str(file.relative_to(event_log)), bytes_read=read)
     assert lag.behind(event_log, NOW) == timedelta(0)

@@ -149,7 +149,7 @@ def test_list_page_file_and_command_name_an_exit_only_if_it_was_recorded(broker:
     project(pair, [an_entry("seen", entered), an_exit("seen", now)])
     project(blind, [an_entry("settled", entered, tracking_id="t")])
     assert settle([blind], now) == 1
-    project(blind, [an_entry("unseen", entered)])
+    project(blind, [an_entry("not_observed", entered)])
     rows = list(ScheduledMessage.objects.all())
     ids = [row.pk for row in rows]
     with CaptureQueriesContext(connection) as of_one:
@@ -158,7 +158,7 @@ def test_list_page_file_and_command_name_an_exit_only_if_it_was_recorded(broker:
         live = scheduled_rows([broker], ids)
     assert len(of_all) == len(of_one)
     endings = {row.message_id: live[row.pk] for row in rows}
-    assert endings == {"seen": LEFT, "settled": NOT_OBSERVED, "unseen": NOT_OBSERVED}
+    assert endings == {"seen": LEFT, "settled": NOT_OBSERVED, "not_observed": NOT_OBSERVED}
     reader = Reader(None)
     files = {row.message_id: record(reader.line(row, now))["state"] for row in rows}
     assert files == endings

@@ -19,6 +19,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from analytics.models import Gap, ScheduledMessage
+from analytics.observation import observe
 from analytics.scheduled.queries import listing
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
@@ -28,7 +29,7 @@ from tests.builders import address_of, eventually, make_user
 from tests.faults.processes import environment, kill, started
 from tests.faults.traffic import Course, Traffic, three_topologies
 from tests.faults.truth import Listing, contradictions, due_errors
-from topology.models import Broker, Role, Topology
+from topology.models import Broker, Role, State, Topology
 from topology.patterns.retry_pair import params as retry_pair_params
 
 WITHIN_SECONDS = 2.0
@@ -72,7 +73,9 @@ class Watch:
 
     def reads_all(self) -> bool:
         self.look()
-        return not listing.unread([self.broker], datetime.now(UTC))
+        topologies = list(Topology.objects.filter(broker=self.broker, state=State.APPLIED))
+        observed = observe(topologies, datetime.now(UTC))
+        return not any(one.is_silent for one in observed.values())
 
 
 def course_of(watch: Watch, traffic: Traffic, worker: Popen[bytes], stack: ExitStack) -> None:

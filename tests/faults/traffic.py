@@ -30,7 +30,7 @@ from topology.patterns.retry_pair.pattern import retry_pair
 
 STEP = timedelta(milliseconds=100)
 SEEN = delay_levels_params.Params("own", "seen", 8, STEP, "classic")
-UNSEEN = delay_levels_params.Params("own", "unseen", 8, STEP, "quorum")
+UNSEEN = delay_levels_params.Params("own", "not_observed", 8, STEP, "quorum")
 ARRIVALS = "arrivals"
 
 

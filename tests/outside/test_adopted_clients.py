@@ -115,14 +115,14 @@ def adopt_all(broker: Broker, snapshot: Snapshot) -> list[Topology]:
 
 def list_means(topologies: Sequence[Topology]) -> str:
     """By what their entries and their deliveries are seen."""
-    unseen = {
+    not_observed = {
         phase
         for topology in topologies
         for phase in ("entry", "exit")
         if all(tap.phase != phase for tap in topology.pattern.taps(topology.parsed))
     }
     names = {"entry": "waiting messages", "exit": "deliveries"}
-    by_firehose = " and ".join(word for phase, word in names.items() if phase in unseen)
+    by_firehose = " and ".join(word for phase, word in names.items() if phase in not_observed)
     return f"firehose for {by_firehose}" if by_firehose else "taps"
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 
 from analytics.models import Gap, ScheduledMessage
-from analytics.scheduled.queries.listing import overdue, waiting
+from analytics.scheduled.queries.listing import waiting
+from analytics.scheduled.summaries.counts import scope
 from delayboard.demo.script import DEMO_BROKER
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
@@ -105,8 +106,7 @@ def open_rows(topologies: Sequence[Topology]) -> int:
 
 def overdue_rows(broker: Broker) -> int:
     """The messages of any topology there that should have left its delay, and nobody saw it."""
-    now = datetime.now(UTC)
-    return overdue(waiting([broker]), now).count()
+    return scope([broker], datetime.now(UTC)).overdue_rows().count()
 
 
 def recorded(topologies: Sequence[Topology]) -> Recorded:

@@ -12,9 +12,9 @@ from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.search import ScheduledSearch
-from analytics.scheduled.summaries import counts, status, summary
+from analytics.scheduled.summaries import counts, summary
+from analytics.scheduled.summaries.completeness import Doubt, find_doubts
 from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.status import TopologyDoubt
 from analytics.scheduled.summaries.summary import Summary
 from analytics.search.find import Found, find
 from topology import snapshots
@@ -39,7 +39,7 @@ class ScheduledList:
     topologies: Sequence[Topology]
     destinations: Sequence[str]
     not_observed: Sequence[Topology]
-    doubts: Sequence[TopologyDoubt]
+    doubts: Sequence[Doubt]
     stuck_in: Sequence[tuple[Topology, int]] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
@@ -151,11 +151,9 @@ def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[tuple[Topo
     ]
 
 
-def doubts(
-    scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
-) -> list[TopologyDoubt]:
+def doubts(scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]) -> list[Doubt]:
     """Why the list may be incomplete, for each topology of the scope with a known reason."""
     known = snapshots.fresh_all(brokers, DEPTHS_AGE)
     by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
     ids = set(scope.ids)
-    return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)
+    return find_doubts(scope, [one for one in topologies if one.pk in ids], by_broker)

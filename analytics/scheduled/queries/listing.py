@@ -11,12 +11,12 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from analytics.buckets import OVERDUE_AFTER
-from analytics.models import Recording, ScheduledMessage
+from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, WAITING, measure_lateness
-from analytics.observation import SILENT_AFTER, is_presumed_delivered, is_stuck, stuck_ranges
+from analytics.observation import is_presumed_delivered, is_stuck, stuck_ranges
 from analytics.scheduled.queries.filter import Filter
 from topology.database import paging
-from topology.models import Broker, State, Topology
+from topology.models import Broker, Topology
 
 
 class AmbiguousId(ValueError):
@@ -89,25 +89,6 @@ def waiting(
     return rows.select_related("broker", "topology").order_by("due_at", "id")
 
 
-def unread(brokers: Iterable[Broker], now: datetime) -> list[tuple[Topology, datetime | None]]:
-    """Applied topologies whose tap nobody reads, and since when."""
-    return find_unread(Topology.objects.filter(broker__in=brokers, state=State.APPLIED), now)
-
-
-def find_unread(
-    topologies: Iterable[Topology], now: datetime
-) -> list[tuple[Topology, datetime | None]]:
-    """Those of these whose tap nobody reads, and since when."""
-    read_at = dict(Recording.objects.values_list("topology", "read_at"))
-    last = [(row, read_at.get(row.pk, row.applied_at)) for row in topologies if row.has_tap]
-    return [(row, at) for row, at in last if at is None or now - at > SILENT_AFTER]
-
-
-def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[ScheduledMessage]:
-    """Those of the waiting rows that should have left, and nobody saw it."""
-    return rows.filter(due_at__lt=now - OVERDUE_AFTER)
-
-
 def filter_waiting(
     brokers: Iterable[Broker], filters: Filter, now: datetime, *, delivered: Q | None = None
 ) -> QuerySet[ScheduledMessage]:
@@ -121,7 +102,7 @@ def filter_waiting(
         rows = rows.filter(due_at__lt=filters.until_at)
     if filters.is_stuck:
         rows = rows.filter(is_stuck(stuck_ranges(), now))
-    return overdue(rows, now) if filters.is_overdue else rows
+    return rows.filter(due_at__lt=now - OVERDUE_AFTER) if filters.is_overdue else rows
 
 
 def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[str, set[int]]:

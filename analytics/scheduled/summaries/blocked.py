@@ -9,7 +9,7 @@ from datetime import datetime
 from analytics.buckets import LONG_OVERDUE
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
-from analytics.scheduled.queries.listing import find_unread
+from analytics.observation import observe
 from topology.content.text import count_of
 from topology.findings.rules.live import BLOCKED
 from topology.models import Broker, State, Topology
@@ -19,9 +19,11 @@ from topology.snapshot import Report
 
 def find_blocked(broker: Broker, now: datetime) -> Iterator[Report]:
     """One for each queue; only where taps see what leaves, and the recorder reads them."""
-    applied = Topology.objects.filter(broker=broker, state=State.APPLIED)
-    unread = {row.pk for row, _ in find_unread(applied, now)}
-    seen = {row.pk: row for row in applied if row.observes_arrivals and row.pk not in unread}
+    applied = list(Topology.objects.filter(broker=broker, state=State.APPLIED))
+    observed = observe(applied, now)
+    seen = {
+        row.pk: row for row in applied if row.observes_arrivals and not observed[row.pk].is_silent
+    }
     late = ScheduledMessage.objects.filter(
         WAITING, topology__in=seen, due_at__lt=now - LONG_OVERDUE
     )

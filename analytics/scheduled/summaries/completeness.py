@@ -1,4 +1,4 @@
-"""How many messages the list of scheduled messages may lack, since when, and why; pure.
+"""How complete the list of scheduled messages is: what it lacks, since when, and why.
 
 The broker counts its queues every five seconds and rows appear up to a second after the message,
 so that list and queues are never quite equal under traffic. A difference is reported when an event
@@ -7,28 +7,86 @@ explains it, or when it is larger than the traffic of that time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.conf import settings
+from django.db.models import Sum
+
+from analytics.buckets import LONG_OVERDUE
+from analytics.models import Gap, Minute, Probe
+from analytics.observation import observe
+from analytics.scheduled.rows import lag
+from analytics.scheduled.summaries.counts import Scope, count_by_topology
 from topology.content.text import count_of
-from topology.delays import format_ms, format_span
+from topology.delays import format_span
+from topology.models import State, Topology
+from topology.operations import provision
+from topology.patterns.pattern import ParamsError
+from topology.snapshots import Latest
 
-# Seconds by which a depth is older than the list at most, and the list older than its messages.
-LONG_SECONDS = 15
-# Time after a gap from which a difference as large as the throughput is caused by the throughput.
-SETTLED_AFTER = timedelta(minutes=1)
+# Depths that are older are no measure of a list of now.
+OLDEST_DEPTHS = timedelta(seconds=20)
+# The broker counts every five seconds, and a poll is a few seconds old.
+COUNTED_WITHIN = timedelta(seconds=10)
+# Gaps that may have left messages in the list which have left.
+REMEMBERED = timedelta(days=30)
+MOST_GAPS = 100
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A time in which copies may have been lost, why, and how many messages that are still
-    listed were due in it, and so may have left without being observed."""
+class Doubt:
+    """Why the list may be wrong for a topology, in sentences, and since when.
 
-    from_at: datetime
-    until_at: datetime
-    why: str
-    at_most: int | None = None
-    doubtful: int = 0
+    At least `difference` waiting messages are not in it; below zero, at least so many that are in
+    it have left; zero when the queues show nothing certain. `sees_entries` is false when nothing
+    records entries: an entry tap or the firehose would.
+    """
+
+    topology: Topology
+    since: datetime | None
+    why: tuple[str, ...]
+    difference: int
+    sees_entries: bool = True
+
+    @property
+    def figure(self) -> str:
+        """The difference in words; "" when nothing is certain."""
+        if self.difference > 0:
+            messages = count_of(self.difference, "waiting message", "is")
+            return f"At least {messages} not in this list."
+        if self.difference:
+            return f"At least {-self.difference} of the listed messages already left."
+        return ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing shows that a message is missing: only that nobody would see it."""
+        return not (self.sees_entries or self.difference)
+
+    @property
+    def verdict(self) -> str:
+        """What is claimed."""
+        return "may be incomplete" if self.is_open else "is incomplete"
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words."""
+        since = f" since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else ""
+        parts = (f"The list {self.verdict}{since}.", self.figure, *self.why)
+        return " ".join(part for part in parts if part)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "topology": self.topology.slug,
+            "since": self.since.isoformat() if self.since else None,
+            "why": list(self.why),
+            "difference": self.difference,
+        }
 
 
 @dataclass(frozen=True)
@@ -36,149 +94,161 @@ class Seen:
     """What is known of one topology at `now`.
 
     `listed` are its waiting rows, `overdue` those of them that should have left, `long_overdue`
-    those that should have by more than LONG_SECONDS. `queued` is what
-    its delay queues hold, None when that is not known; `moved` at most how many entered or left
-    while it was counted. `silent_since`: nobody has read its copies since. `behind` is how far
-    the list is behind what was read. `longest` is its longest delay, `watched_at` when its
-    recording began. `sees_entries` is false where nothing copies what enters, `sees_exits` where
-    nothing copies what leaves.
+    those that should have a minute ago. `queued` is what its delay queues hold, None when that is
+    not known; `moved` at most how many entered or left while it was counted. `silent_since`: nobody
+    has read its copies since. `behind` is how far the list is behind what was read. `longest` is
+    its longest delay, `watched_at` when its recording began. `sees_entries` is false where nothing
+    copies what enters, `sees_exits` where nothing copies what leaves. `gaps` are the times in which
+    copies may be lost of messages that can still wait, or are still listed.
     """
 
+    topology: Topology
     now: datetime
     listed: int
     overdue: int
+    long_overdue: int
     queued: int | None
     moved: int
     longest: timedelta
     watched_at: datetime | None
-    long_overdue: int = 0
     sees_entries: bool = True
     sees_exits: bool = True
     silent_since: datetime | None = None
     behind: timedelta = timedelta(0)
-    lost: tuple[Lost, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """Why the list may be wrong, in sentences, and since when.
+def find_doubts(
+    scope: Scope, topologies: Iterable[Topology], latest: Mapping[int, Latest]
+) -> list[Doubt]:
+    """The doubtful among the topologies that were applied, those that are certainly incomplete
+    first; `latest` is by broker."""
+    applied = [one for one in topologies if one.state in (State.APPLIED, State.APPLYING)]
+    now = scope.now
+    overdue = count_by_topology(scope.overdue_rows())
+    long_overdue = count_by_topology(scope.overdue_rows(LONG_OVERDUE))
+    observed = observe(applied, now)
+    behind = lag.behind(settings.EVENT_LOG, now)
+    this_minute = now.replace(second=0, microsecond=0)
+    rows = Minute.objects.filter(
+        topology__in=applied, minute_at__gte=this_minute - timedelta(minutes=1)
+    )
+    moved = {
+        pk: entered + left
+        for pk, entered, left in rows.values_list("topology").annotate(Sum("entered"), Sum("left"))
+    }
+    gaps = Gap.objects.filter(topology__in=applied, until_at__gt=now - REMEMBERED)[:MOST_GAPS]
+    probes = Probe.objects.filter(topology__in=applied, arrived_at=None, abandoned_at=None)
+    sent_probes = list(probes.exclude(sent_at=None))
 
-    At least `missing` waiting messages are not in it, and at least `departed` in it no longer
-    wait; None when the queues do not show it. `sees_entries` is false when nothing records
-    entries: an entry tap or the firehose would.
-    """
+    def see(topology: Topology) -> Seen:
+        pk, seen = topology.pk, observed[topology.pk]
+        sees_exits = pk not in scope.not_observed
+        try:
+            longest = topology.pattern.longest(topology.parsed)
+        except ParamsError:
+            longest = timedelta.max
+        queued, passing = _depth(topology, latest.get(topology.broker_id), now)
+        # Probes are in no list, and those of the last seconds may not be counted yet.
+        own = [probe for probe in sent_probes if probe.topology_id == pk]
+        if queued is not None:
+            queued = max(0, queued - sum(probe.due_at > now for probe in own))
+        passing += sum(
+            any(abs(now - at) < COUNTED_WITHIN for at in (probe.due_at - probe.delay, probe.due_at))
+            for probe in own
+        )
 
-    since: datetime | None
-    why: tuple[str, ...]
-    missing: int | None
-    departed: int | None
-    sees_entries: bool = True
+        def can_matter(gap: Gap) -> bool:
+            if now - gap.until_at < longest:
+                return True
+            due_in_it = scope.only(pk).rows(gap.from_at, min(gap.until_at, now))
+            return bool(overdue[pk]) and sees_exits and due_in_it.exists()
 
-    @property
-    def sentence(self) -> str:
-        """The difference in words; "" when it is unknown or zero."""
-        if self.missing:
-            return f"At least {count_of(self.missing, 'waiting message', 'is')} not in this list."
-        if self.departed:
-            return f"At least {self.departed} of the listed messages already left."
-        return ""
+        return Seen(
+            topology=topology,
+            now=now,
+            listed=scope.by_topology[pk],
+            overdue=overdue[pk],
+            long_overdue=long_overdue[pk],
+            queued=queued,
+            moved=moved.get(pk, 0) + passing,
+            longest=longest,
+            watched_at=topology.applied_at,
+            sees_entries="entry" not in seen.not_observed,
+            sees_exits=sees_exits,
+            silent_since=seen.silent_since,
+            behind=behind,
+            gaps=tuple(gap for gap in gaps if gap.topology_id == pk and can_matter(gap)),
+        )
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing shows that a message is missing: only that nobody would see it."""
-        return not (self.sees_entries or self.missing or self.departed)
-
-    @property
-    def verdict(self) -> str:
-        """What is claimed."""
-        return "may be incomplete" if self.is_open else "is incomplete"
-
-
-Reason = tuple[datetime | None, str]
+    doubts = [doubt for one in applied if (doubt := find_doubt(see(one)))]
+    return sorted(doubts, key=lambda doubt: doubt.is_open)
 
 
 def find_doubt(seen: Seen) -> Doubt | None:
-    """None when there is no reason to doubt the list."""
+    """Pure: None when there is no reason to doubt the list of this topology."""
     difference = None if seen.queued is None else seen.queued - seen.listed
-    now_failing, past = _now_failing(seen), _past(seen)
-    if not now_failing and difference == 0 and not seen.overdue:
-        # Whatever was missed has left by now.
-        return None
-    reasons = now_failing + past
-    absent = _count_absent(seen)
-    if absent:
-        why = f"{absent} that are overdue by more than {format_ms(1000 * LONG_SECONDS)} "
-        reasons.append((None, why + "are missing in the delay queues."))
-    if not reasons:
-        if difference is None or abs(difference) <= seen.moved:
-            return None
-        reasons = [(None, "The number of messages in the delay queues differs from the list.")]
-    since = [at for at, _ in reasons if at is not None]
-    if seen.lost and not now_failing and not absent and _is_noise(seen):
-        difference = None
-    return Doubt(
-        since=min(since, default=None),
-        why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
-        missing=None if difference is None else max(0, difference),
-        departed=None if difference is None else max(0, -difference, absent),
-        sees_entries=seen.sees_entries,
-    )
-
-
-def _count_absent(seen: Seen) -> int:
-    """How many are long overdue and in no queue, however much moved in the last seconds."""
-    if seen.queued is None or not seen.sees_exits:
-        return 0
-    room = max(0, seen.queued - (seen.listed - seen.overdue))
-    return max(0, seen.long_overdue - room)
-
-
-def _now_failing(seen: Seen) -> list[Reason]:
-    """What keeps the list from being right at this moment."""
-    if not seen.sees_entries:
+    reasons: list[tuple[datetime | None, str]] = []
+    # As many in the list as in the queues are all; none in both show nothing of later ones.
+    if not seen.sees_entries and (not seen.listed or difference != 0):
         only = (
             "This topology has no entry tap, a queue for copies of all messages that enter a "
             "delay. So the list shows only messages published by Delayboard."
         )
-        # As many in the list as in the queues are all; none in both show nothing of later ones.
-        return [(None, only)] if not seen.listed or seen.queued != seen.listed else []
-    reasons: list[Reason] = []
-    if seen.silent_since is not None:
+        reasons.append((None, only))
+    if seen.sees_entries and seen.silent_since is not None:
         why = "The recorder does not read the tap, so the list misses later entries and deliveries."
         reasons.append((seen.silent_since, why))
-    if seen.behind:
+    if seen.sees_entries and seen.behind:
         why = f"The list is {format_span(seen.behind)} behind the event log."
         reasons.append((seen.now - seen.behind, why))
-    return reasons
+    if not reasons and difference == 0 and not seen.overdue:
+        # Whatever was missed has left by now.
+        return None
+    is_certain = difference is not None and abs(difference) > seen.moved
+    certain = difference if difference is not None and is_certain else 0
+    is_young = seen.watched_at is not None and seen.now - seen.watched_at < seen.longest
+    if is_young and certain > 0:
+        why = "The list does not include messages that were waiting before the recording started."
+        reasons.append((seen.watched_at, why))
+    for gap in seen.gaps:
+        dropped = f" RabbitMQ dropped at most {gap.at_most} copies." if gap.at_most else ""
+        reasons.append((gap.from_at, gap.why + dropped))
+    if seen.queued is not None and seen.sees_exits:
+        # However much moved in the last seconds, what is long overdue and in no queue has left.
+        room = max(0, seen.queued - (seen.listed - seen.overdue))
+        if absent := max(0, seen.long_overdue - room):
+            why = f"{absent} that are overdue by a minute or more are missing in the delay queues."
+            reasons.append((None, why))
+            certain = certain if certain > 0 else min(certain, -absent)
+    if not reasons and certain:
+        reasons = [(None, "The number of messages in the delay queues differs from the list.")]
+    if not reasons:
+        return None
+    return Doubt(
+        topology=seen.topology,
+        since=min((at for at, _ in reasons if at is not None), default=None),
+        why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
+        difference=certain,
+        sees_entries=seen.sees_entries,
+    )
 
 
-def _past(seen: Seen) -> list[Reason]:
-    """What happened before and can still make a difference."""
-    reasons: list[Reason] = []
-    if seen.watched_at is not None and seen.now - seen.watched_at < seen.longest:
-        difference = 0 if seen.queued is None else seen.queued - seen.listed
-        if difference > seen.moved:
-            why = (
-                "The list does not include messages that were waiting before the recording started."
-            )
-            reasons.append((seen.watched_at, why))
-    for lost in seen.lost:
-        if seen.now - lost.until_at < seen.longest or (lost.doubtful and seen.sees_exits):
-            reasons.append((lost.from_at, _describe_loss(lost)))
-    return reasons
-
-
-def _is_noise(seen: Seen) -> bool:
-    """Whether list and queues differ by no more than what moves, long after the last gap."""
-    if seen.queued is None or any(seen.now - lost.until_at < SETTLED_AFTER for lost in seen.lost):
-        return False
-    return abs(seen.queued - seen.listed) <= seen.moved
-
-
-def _describe_loss(lost: Lost) -> str:
-    sentence = lost.why
-    if lost.at_most is not None:
-        sentence += f" RabbitMQ dropped at most {lost.at_most} copies."
-    if lost.doubtful:
-        sentence += f" {lost.doubtful} listed messages were due in this gap and may be delivered."
-    return sentence
+def _depth(topology: Topology, latest: Latest | None, now: datetime) -> tuple[int | None, int]:
+    """Messages in its delay queues, None where one is not counted; how many enter meanwhile."""
+    if latest is None or latest.error or latest.snapshot is None:
+        return None, 0
+    snapshot = latest.snapshot
+    if now - snapshot.taken_at >= OLDEST_DEPTHS:
+        return None, 0
+    try:
+        queues = provision.queues_of(topology, snapshot)
+        waits = topology.pattern.delay_queues(topology.parsed, queues)
+    except ParamsError:
+        return None, 0
+    names = [queue.name for queue in waits]
+    depth = snapshot.sum_messages(names) if names else 0
+    if depth is None:
+        return None, 0
+    passing = sum(snapshot.numbers[name].publish_rate or 0.0 for name in names)
+    return depth, round(passing * COUNTED_WITHIN.total_seconds())

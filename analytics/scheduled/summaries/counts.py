@@ -14,6 +14,7 @@ from functools import cached_property
 from django.db.models import Count, F, QuerySet
 
 from analytics import observation
+from analytics.buckets import OVERDUE_AFTER
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import StuckRange
@@ -62,6 +63,10 @@ class Scope:
         if from_at is not None:
             rows = rows.filter(due_at__gte=from_at)
         return (rows if until_at is None else rows.filter(due_at__lt=until_at)).order_by()
+
+    def overdue_rows(self, after: timedelta = OVERDUE_AFTER) -> QuerySet[ScheduledMessage]:
+        """Those of them that should have left so long ago, and nobody saw it."""
+        return self.rows(until_at=self.now - after)
 
     def stuck_rows(
         self, from_at: datetime | None = None, until_at: datetime | None = None

@@ -25,15 +25,14 @@ class Summary:
 
 def of_counts(scope: Scope, filters: Filter) -> Summary:
     """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
-    now, late_at = scope.now, scope.now - OVERDUE_AFTER
-    until = filters.until_at
+    now, until = scope.now, filters.until_at
     if filters.is_overdue:
-        until = min(late_at, until or now)
+        until = min(now - OVERDUE_AFTER, until or now)
     select = scope.stuck_rows if filters.is_stuck else scope.rows
     waiting = counts.count(scope.rows())
     return Summary(
         waiting=waiting,
-        overdue=counts.count(scope.rows(until_at=late_at)),
+        overdue=counts.count(scope.overdue_rows()),
         due_counts=tuple(counts.count(scope.rows(now, now + span)) for span in SPANS.values()),
         matching=counts.count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
         stuck=counts.count(scope.stuck_rows()),

@@ -175,8 +175,8 @@ def test_a_chain_of_which_taps_would_see_a_part_is_observed_by_the_firehose_alon
     assert not describe_observation(whole)
     part = only(*MAIL, bound, first, named)
     assert place_taps(part) == ()
-    unseen, unmeasured = describe_observation(part)
-    assert "“w2”" in unseen
+    not_observed, unmeasured = describe_observation(part)
+    assert "“w2”" in not_observed
     assert "they pass the default exchange" in unmeasured
 
 
