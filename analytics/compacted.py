@@ -68,10 +68,26 @@ def read(log: Path, day: date) -> Compacted | None:
 
 def write(log: Path, day: date, compacted: Compacted) -> None:
     """Replace the compacted day durably."""
+    write_manifest(log, day, json.dumps(asdict(compacted)))
+
+
+def read_manifest(log: Path, day: date) -> str:
+    """As `write_manifest` takes it; "" if nothing was compacted."""
+    try:
+        return (day_folder(log, day) / MANIFEST).read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def write_manifest(log: Path, day: date, manifest: str) -> None:
+    """Replace the compacted day durably, unless it is this one."""
+    if manifest == read_manifest(log, day):
+        return
     folder = day_folder(log, day)
+    make_folder(folder)
     aside = folder / f".{MANIFEST}.{os.getpid()}"
     with aside.open("w") as file:
-        json.dump(asdict(compacted), file)
+        file.write(manifest)
         file.flush()
         os.fsync(file.fileno())
     aside.rename(folder / MANIFEST)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import secrets
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -26,6 +28,8 @@ RECORDED = re.compile(r"(tap|firehose|facts)\..*\.jsonl")
 STILL_WRITTEN = timedelta(hours=1)
 # What an import holds, and nobody may hold who deletes.
 IMPORT_LOCK = "import"
+NAME_FILE = ".name"
+MOST_PROCESSES = 100
 
 
 class LogError(Exception):
@@ -139,20 +143,71 @@ def take_lock(folder: Path, name: str) -> Iterator[bool]:
     For the files of this log, which only this machine has; it ends with its process at once. What
     one process does for the whole database has a row (topology/work.py). Raises LogError.
     """
+    file = _open_lock(folder, name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o640)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = True
-    except BlockingIOError:
-        is_ours = False
-    try:
-        yield is_ours
+        yield _try_lock(file)
     finally:
         os.close(file)
+
+
+def _open_lock(folder: Path, name: str) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o640)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def name_of(folder: Path) -> str:
+    """The name of this log among those of several hosts, made once. Raises LogError.
+
+    It stays with the folder: a host's name may change, and two hosts may have the same.
+    """
+    file = folder / NAME_FILE
+    try:
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:60]
+            fresh = folder / f"{NAME_FILE}.{os.getpid()}.{secrets.token_hex(4)}"
+            fresh.write_text(f"{host}-{secrets.token_hex(2)}\n")
+            with suppress(FileExistsError):
+                os.link(fresh, file)
+            fresh.unlink()
+            sync_folder(folder)
+        return file.read_text().strip()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+class Slot:
+    """The name of one process among those of a log, locked for as long as the process lives.
+
+    The first process of a log has the log's own name. So who gets a name knows that the process
+    that had it before has ended. Raises LogError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        name = name_of(folder)
+        for number in range(1, MOST_PROCESSES):
+            file = _open_lock(folder, f"process-{number}")
+            if _try_lock(file):
+                self._file = file
+                self.log = name
+                self.name = name if number == 1 else f"{name}/{number}"
+                return
+            os.close(file)
+        raise LogError(f"{MOST_PROCESSES} processes use the event log in {folder}. Stop some.")
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes], int]:

@@ -17,12 +17,13 @@ from typing import Any, TypeAlias
 from django.conf import settings
 from django.db import transaction
 
-from analytics import compacted, launch
-from analytics.log import take_lock
+from analytics import compacted, launch, shared_log
+from analytics.log import LogError, take_lock
 from analytics.models import Run
 from analytics.models.run import GENERATED, RunState
 from analytics.results.load import has_day, replace_day
 from analytics.results.period import EARLIEST_DAY
+from analytics.storage import StorageError
 from topology import work
 from topology.models.work import NIGHTLY
 
@@ -117,14 +118,25 @@ def compact(
     process compacts.
     """
     refuse_day(day)
-    log = settings.EVENT_LOG
-    if compacted.input_of(log, day).is_empty:
-        raise launch.NoData(f"The event log has no data for {day}.")
-    if not compacted.is_due(log, day, datetime.now(UTC)):
-        return False
-    with _compacting():
-        launch.run_compaction(log, day, settings.LOG_URL, pulse=pulse, job=job)
+    log = shared_log.log_for_runs()
+    with _computing(day):
+        if compacted.input_of(log, day).is_empty:
+            raise launch.NoData(f"The event log has no data for {day}.")
+        if not compacted.is_due(log, day, datetime.now(UTC)):
+            return False
+        with _compacting():
+            launch.run_compaction(log, day, settings.PARQUET_URL, pulse=pulse, job=job)
     return True
+
+
+@contextmanager
+def _computing(day: date) -> Iterator[None]:
+    """With the lines of all hosts. Raises launch.LaunchError."""
+    try:
+        with shared_log.computing(day):
+            yield
+    except (StorageError, LogError) as error:
+        raise launch.LaunchError(str(error)) from error
 
 
 @contextmanager
@@ -137,16 +149,15 @@ def _compacting() -> Iterator[None]:
 
 def _compute(day: date, pulse: Progress, job: launch.JobReport) -> launch.Result:
     """Compact a day that is over and compute its figures; by one Spark where it is local."""
-    now = datetime.now(UTC)
-    compute = partial(
-        launch.run_day, settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse, job=job
-    )
-    if day < now.date() and compacted.is_due(settings.EVENT_LOG, day, now):
-        if launch.is_local():
-            with _compacting():
-                return compute(compact_to=settings.LOG_URL)
-        compact(day, pulse=pulse, job=job)
-    return compute()
+    now, log = datetime.now(UTC), shared_log.log_for_runs()
+    compute = partial(launch.run_day, log, day, settings.RESULTS_URL, pulse=pulse, job=job)
+    with _computing(day):
+        if day < now.date() and compacted.is_due(log, day, now):
+            if launch.is_local():
+                with _compacting():
+                    return compute(compact_to=settings.PARQUET_URL)
+            compact(day, pulse=pulse, job=job)
+        return compute()
 
 
 def run_requested(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:

@@ -99,7 +99,7 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 def storage(name: str, default: str) -> str:
     text = os.environ.get(name) or default
     if not re.fullmatch(STORAGE, text):
-        raise refuse(name, "Set an address that begins with file://, hdfs:// or s3a://.")
+        raise refuse(name, "Set an address that begins with file://, hdfs://, s3:// or s3a://.")
     return text
 
 

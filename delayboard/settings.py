@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from datetime import datetime, timedelta
+from hashlib import sha256
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -41,6 +42,10 @@ EVENT_LOG = Path(os.environ.get("EVENT_LOG") or VAR / "log")
 if "://" in os.environ.get("EVENT_LOG", ""):
     raise refuse("EVENT_LOG", "Set a folder on a local disk, such as /var/lib/delayboard/log.")
 LOG_URL = storage("LOG_URL", f"file://{VAR / 'parquet'}")
+# What finished hours are moved to; "" where this machine alone has its log.
+SHARED_LOG_URL = LOG_URL if os.environ.get("LOG_URL") else ""
+# Spark writes s3:// by no name: that Parquet stays here.
+PARQUET_URL = f"file://{VAR / 'parquet'}" if LOG_URL.startswith("s3://") else LOG_URL
 RESULTS_URL = storage("RESULTS_URL", f"file://{VAR / 'results'}")
 
 # To open SQLite takes as long as a page that is rendered already.
@@ -102,6 +107,8 @@ SECRET_KEY = os.environ.get("SECRET_KEY") or _stored_secret("signing_key", _sign
 CREDENTIAL_KEYS = (
     os.environ.get("CREDENTIAL_KEYS") or _stored_secret("credential_keys", _encryption_key)
 ).split()
+# Shows whether the processes of all hosts have the same keys.
+KEYS_FINGERPRINT = sha256("\n".join([SECRET_KEY, *CREDENTIAL_KEYS]).encode()).hexdigest()[:12]
 DEBUG = is_enabled("DEBUG")
 ALLOWED_HOSTS = texts("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]", HOST, "board.example.com")
 CSRF_TRUSTED_ORIGINS = texts("CSRF_TRUSTED_ORIGINS", "", ORIGIN, "https://board.example.com")

@@ -131,7 +131,7 @@ def running(
         "port": port,
         "unix_socket_directories": folder,
         "fsync": "off",
-        "max_connections": 100,
+        "max_connections": 300,
         **more,
     }
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event
+from time import monotonic
 from typing import Any
 
 from django.db.models import F, Q
@@ -23,6 +24,9 @@ from topology.models import Broker, Work, WorkState
 LEASE = timedelta(seconds=20)
 # What failed for a reason that may pass is tried again.
 RETRY_AFTER = timedelta(seconds=5)
+RENEWED_AFTER_SECONDS = 4.0
+# What nobody takes as a part of its share is anybody's.
+LEFT_AFTER_SECONDS = 9.0
 
 
 class Stopped(Exception):
@@ -180,6 +184,79 @@ def alone(
         yield lease
     finally:
         lease.give_back("")
+
+
+class Leases:
+    """The leases that one process has of one EXCLUSIVE kind, claimed and renewed together.
+
+    Nobody else has the name `owner` while the process lives: what a process of this name left is
+    ours at once.
+    """
+
+    def __init__(self, kind: str, owner: str) -> None:
+        self._kind = kind
+        self._rows = Work.objects.filter(kind=kind)
+        self._own = self._rows.filter(owner=owner, state=WorkState.RUNNING)
+        self._owner = owner
+        self._wanted = frozenset[int]()
+        self._held = frozenset[int]()
+        self._free_since: dict[int, float] = {}
+        self._read_at = float("-inf")
+
+    def hold(
+        self, wanted: Collection[int], *, count_sharers: Callable[[], int] = lambda: 1
+    ) -> frozenset[int]:
+        """Renew ours, and claim of these subjects what nobody has; those that are ours now.
+
+        Between several sharers each takes its share, and more only of what nobody else takes. While
+        nothing changes, the database is asked every few seconds.
+        """
+        asked = frozenset(wanted)
+        if asked == self._wanted and monotonic() - self._read_at < RENEWED_AFTER_SECONDS:
+            return self._held
+        if asked != self._wanted:
+            missing = asked.difference(self._rows.values_list("subject", flat=True))
+            rows = [Work(kind=self._kind, subject=one) for one in missing]
+            Work.objects.bulk_create(rows, ignore_conflicts=True)
+        now = timezone.now()
+        # What a process of our name left is renewed with ours, and then ours.
+        self._own.update(leased_until_at=now + LEASE)
+        held = sorted(self._own.values_list("subject", flat=True))
+        share = -(-len(asked) // count_sharers())
+        most = share + share // 4 + 2
+        surplus = set(held).difference(_spread(held, share)) if len(held) > most else ()
+        self.release([*surplus, *(one for one in held if one not in asked)])
+        self._claim(asked, share - len(held), now)
+        self._held = frozenset(self._own.values_list("subject", flat=True))
+        self._wanted, self._read_at = asked, monotonic()
+        return self._held
+
+    def _claim(self, asked: frozenset[int], room: int, now: datetime) -> None:
+        rows = self._rows.filter(_free(now), subject__in=asked).order_by("subject")
+        free = list(rows.values_list("subject", flat=True))
+        since = self._free_since
+        self._free_since = {one: since.get(one, monotonic()) for one in free}
+        long_ago = monotonic() - LEFT_AFTER_SECONDS
+        left = {one for one in free if self._free_since[one] < long_ago}
+        chosen = left.union(_spread(free, room))
+        rows.filter(subject__in=chosen).update(
+            state=WorkState.RUNNING,
+            owner=self._owner,
+            fence=F("fence") + 1,
+            leased_until_at=now + LEASE,
+        )
+
+    def release(self, subjects: Collection[int]) -> None:
+        """Let others claim these at once."""
+        if subjects:
+            own = self._own.filter(subject__in=subjects)
+            own.update(state=WorkState.WAITING, leased_until_at=None)
+
+
+def _spread(subjects: Sequence[int], number: int) -> list[int]:
+    """So many at most, evenly: those beside each other are often of one kind."""
+    number = max(0, min(number, len(subjects)))
+    return [subjects[place * len(subjects) // number] for place in range(number)]
 
 
 def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:

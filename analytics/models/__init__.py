@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analytics.models.consumption import ConsumptionPeak
 from analytics.models.fact import Fact
+from analytics.models.log_host import CompactedDay, LogHost, RepeatedCopy, SentPart
 from analytics.models.nightly_report import NightlyReport
 from analytics.models.probe import Probe
 from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording

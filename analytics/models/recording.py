@@ -24,9 +24,11 @@ class Recording(models.Model):
 class LogPosition(models.Model):
     """How far a file of the event log was read into the index.
 
-    `path` is relative to the log; it moves on in the transaction that wrote the rows.
+    `path` is relative to the log; it moves on in the transaction that wrote the rows. `log` is the
+    name of the log, "" of one that an earlier version read.
     """
 
+    log = models.CharField(max_length=100, blank=True, default="", db_default="")
     path = models.CharField(max_length=300, unique=True)
     bytes_read = models.BigIntegerField(default=0)
 

@@ -21,8 +21,8 @@ from django.conf import settings
 from django.db import DataError, IntegrityError, transaction
 
 from analytics.events import MessageEvent
-from analytics.log import RECORDED, lines_from, readable, take_lock, written_hours
-from analytics.models import LogPosition
+from analytics.log import RECORDED, lines_from, name_of, readable, take_lock, written_hours
+from analytics.models import LogHost, LogPosition
 from analytics.recorder import pressure
 from analytics.recorder.index import index
 from analytics.recorder.record import Beat, RecordingFailed
@@ -38,6 +38,9 @@ CHUNK_BYTES_UNDER_PRESSURE = 128 * 1024
 IDLE_SECONDS = 0.1
 LOCKED_SECONDS = 0.2
 BEAT_SECONDS = 1.0
+REPORT_SECONDS = 5.0
+# What was recorded last is read before the end.
+REST_SECONDS = 1.5
 SEARCH_SECONDS = 1.0
 WHOLE_CHECK_SECONDS = 30.0
 
@@ -51,17 +54,25 @@ def follow(*, stop: Event, beat: Beat) -> None:
     while not stop.is_set():
         with take_lock(settings.EVENT_LOG, "index") as is_ours:
             if is_ours:
-                _follow(Follower(settings.EVENT_LOG), stop, beat)
+                follower = Follower(settings.EVENT_LOG)
+                _follow(follower, stop, beat)
+                until = monotonic() + REST_SECONDS
+                while follower.step() and monotonic() < until:
+                    pass
+                follower.report(has_ended=True)
                 return
         beat({"waits": True})
         stop.wait(LOCKED_SECONDS)
 
 
 def _follow(follower: Follower, stop: Event, beat: Beat) -> None:
-    beaten = searched = 0.0
+    beaten = searched = reported = 0.0
     while not stop.is_set():
         pressure.wait_for_recorders(stop)
         moved = follower.step()
+        if monotonic() - reported > REPORT_SECONDS:
+            reported = monotonic()
+            follower.report()
         if monotonic() - beaten > BEAT_SECONDS:
             beaten = monotonic()
             beat(follower.counters())
@@ -78,7 +89,9 @@ class Follower:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self._positions = dict(LogPosition.objects.values_list("path", "bytes_read"))
+        self._host = name_of(log)
+        positions = LogPosition.objects.filter(log__in=("", self._host))
+        self._positions = dict(positions.values_list("path", "bytes_read"))
         self._topologies: dict[tuple[str, str], Topology | None] = {}
         self._unfinished: set[Path] = set()
         self._sizes: dict[Path, int] = {}
@@ -92,6 +105,23 @@ class Follower:
         An incomplete last line, in an hour that nobody writes any more, is from a crash.
         """
         return sum(self._take(path) for path in self._find_grown())
+
+    def report(self, *, has_ended: bool = False) -> None:
+        """Report to the other hosts that this one lives, and what of its log is not read yet."""
+        if has_ended:
+            self._find_grown()
+        unread_since = (self._last_at or datetime.now(UTC)) if self._behind_bytes else None
+        LogHost.objects.update_or_create(
+            name=self._host,
+            defaults={
+                "seen_at": datetime.now(UTC),
+                "has_ended": has_ended,
+                "unread_since": unread_since,
+                "unread_bytes": self._behind_bytes,
+                "is_sending": bool(settings.SHARED_LOG_URL),
+                "keys": settings.KEYS_FINGERPRINT,
+            },
+        )
 
     def counters(self) -> dict[str, object]:
         seconds = 0.0
@@ -172,7 +202,7 @@ class Follower:
         try:
             with transaction.atomic():
                 self._index(events)
-                _move_on(name, position)
+                self._move_on(name, position)
             return 0
         except NOT_FOR_THIS_DATABASE:
             logger.warning(
@@ -180,13 +210,14 @@ class Follower:
             )
         with transaction.atomic():
             refused = [event for event in events if not self._index_alone(event)]
-            _move_on(name, position)
+            self._move_on(name, position)
         for event in refused:
             logger.error("The index did not accept the event %s in %s.", event.event_id, name)
         return len(refused)
 
     def _index(self, events: Sequence[MessageEvent]) -> None:
-        for topology, group in self._by_topology(events):
+        # Followers of other hosts may index the same topologies: each locks them in one order.
+        for topology, group in sorted(self._by_topology(events), key=lambda one: one[0].pk):
             index(topology, group)
 
     def _index_alone(self, event: MessageEvent) -> bool:
@@ -221,6 +252,6 @@ class Follower:
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._log))
 
-
-def _move_on(name: str, position: int) -> None:
-    LogPosition.objects.update_or_create(path=name, defaults={"bytes_read": position})
+    def _move_on(self, name: str, position: int) -> None:
+        moved = {"bytes_read": position, "log": self._host}
+        LogPosition.objects.update_or_create(path=name, defaults=moved)

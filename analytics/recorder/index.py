@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from django.db import connection
+
 from analytics import facts, minutes, observation
 from analytics.events import PROBE, MessageEvent
 from analytics.models import Firehose
@@ -18,6 +20,9 @@ def index(topology: Topology, events: Sequence[MessageEvent]) -> None:
 
     Within the caller's transaction.
     """
+    if connection.features.has_select_for_update:
+        # An entry and its exit may be in the logs of two hosts: neither may miss the other.
+        list(Topology.objects.select_for_update(no_key=True).filter(pk=topology.pk).values("pk"))
     observed = [event for event in events if event.source not in (facts.SOURCE, PROBE)]
     stated = [event for event in events if event.source == facts.SOURCE]
     if stated and is_seen_by_nobody(topology):

@@ -7,7 +7,15 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from analytics.models import ConsumptionPeak, Gap, Minute, NightlyReport, ScheduledMessage
+from analytics.models import (
+    ConsumptionPeak,
+    Gap,
+    LogHost,
+    Minute,
+    NightlyReport,
+    RepeatedCopy,
+    ScheduledMessage,
+)
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import is_presumed_delivered
 from analytics.retention.rules import RowRule, Rows
@@ -75,4 +83,14 @@ REPORTS = RowRule(
     NightlyReport.objects.all(),
     "made_at",
 )
-RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS)
+# Of a host that comes back later than that, its own lines may count twice.
+REPEATS = RowRule("", 7, "", RepeatedCopy.objects.all(), "recorded_at")
+# Stopped ones of which everything was read.
+HOSTS = RowRule(
+    "",
+    1,
+    "",
+    LogHost.objects.filter(has_ended=True, unread_bytes=0, unsent_since=None),
+    "seen_at",
+)
+RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, REPEATS, HOSTS)

@@ -9,15 +9,18 @@ from pathlib import Path
 
 from django.conf import settings
 
-from analytics import compacted
-from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, take_lock
-from analytics.models import LogPosition, Run
+from analytics import compacted, shared_log
+from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, name_of, take_lock
+from analytics.models import LogHost, LogPosition, Run
 from analytics.models.run import RunState
 from analytics.retention.rules import BATCH, Alive, Holding, Rule, delete_batches
+from analytics.storage import StorageError
 
 # How far back the schedule requests runs that are missing.
 RUN_WITHIN = timedelta(days=8)
 DELETING = ".deleting."
+# How long a host keeps lines that it has sent to LOG_URL.
+MOVED_AFTER = timedelta(days=2)
 
 
 @dataclass(frozen=True)
@@ -30,20 +33,27 @@ class LogRule(Rule):
         try:
             # An import may be putting something into a day that was about to go.
             with take_lock(log, IMPORT_LOCK) as nobody_imports:
-                for folder in _expired_days(log, now) if nobody_imports else ():
+                expired = _expired_days(log, now) if nobody_imports else []
+                for folder in [*expired, *_expired_of_all_hosts(now)]:
                     folder.rename(folder.with_name(DELETING + folder.name))
             total = 0
-            for folder in sorted(log.glob(f"{DELETING}date=*")):
-                total += sum(1 for path in folder.rglob("*.jsonl"))
-                compacted.expire(log, folder)
-                shutil.rmtree(folder)
-                alive()
+            for own in {log, shared_log.log_for_runs()}:
+                for folder in sorted(own.glob(f"{DELETING}date=*")):
+                    total += sum(1 for path in folder.rglob("*.jsonl"))
+                    compacted.expire(own, folder)
+                    shutil.rmtree(folder)
+                    alive()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise LogError(
                 f"Delayboard cannot delete old days of the event log: {reason}."
             ) from error
         _delete_positions(log, now, alive)
+        if first := _first_kept_day(now):
+            try:
+                total += shared_log.delete_sent(first, alive)
+            except StorageError as error:
+                raise LogError(str(error)) from error
         return total
 
     def holding(self, now: datetime) -> Holding:
@@ -74,18 +84,36 @@ def _expired_days(log: Path, now: datetime) -> list[Path]:
 
     A day that was imported into lately is kept as long as if it were of today.
     """
-    cutoff = LOG.cutoff(now)
-    if cutoff is None:
+    cutoff, first = LOG.cutoff(now), _first_kept_day(now)
+    if settings.SHARED_LOG_URL:
+        # What is sent is there for nightly runs, and here only until it is in the index.
+        cutoff = now - MOVED_AFTER
+        first = min([cutoff.date(), *(one.day for one in shared_log.find_unsent(log, date.min))])
+    if cutoff is None or first is None:
         return []
-    old = [(day, folder) for day, folder in day_folders(log) if day < cutoff.date()]
-    wanted = _first_needed_day(now)
     read = dict(LogPosition.objects.values_list("path", "bytes_read"))
     return [
         folder
-        for day, folder in old
-        if (wanted is None or day < wanted)
+        for day, folder in day_folders(log)
+        if day < first
         and all(_is_deletable(path, cutoff, read, log) for path in folder.rglob("*.jsonl"))
     ]
+
+
+def _expired_of_all_hosts(now: datetime) -> list[Path]:
+    """Those of the copy of all hosts' log, which nightly runs alone read."""
+    first = _first_kept_day(now)
+    folders = day_folders(shared_log.log_for_runs()) if settings.SHARED_LOG_URL else ()
+    return [folder for day, folder in folders if first and day < first]
+
+
+def _first_kept_day(now: datetime) -> date | None:
+    """The first day that is no older than its retention, or that a nightly run needs."""
+    cutoff = LOG.cutoff(now)
+    if cutoff is None:
+        return None
+    wanted = _first_needed_day(now)
+    return min(cutoff.date(), wanted) if wanted else cutoff.date()
 
 
 def _is_deletable(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
@@ -101,7 +129,8 @@ def _first_needed_day(now: datetime) -> date | None:
     days = set(at_work.values_list("day", flat=True))
     lately = (now - RUN_WITHIN).date()
     known = set(Run.objects.filter(day__gte=lately).values_list("day", flat=True))
-    logged = {day for day, _ in day_folders(settings.EVENT_LOG) if day >= lately}
+    folders = day_folders(shared_log.log_for_runs())
+    logged = {day for day, _ in folders if day >= lately} | set(shared_log.last_sent(lately))
     return min(days | (logged - known), default=None)
 
 
@@ -109,8 +138,11 @@ def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:
     """Of deleted files; the file is deleted first, so that it is never read a second time."""
     there = {folder.name for _, folder in day_folders(log)}
     today = f"date={now.astimezone(UTC).date()}"
-    paths = LogPosition.objects.filter(path__lt=today).values_list("pk", "path")
+    name = name_of(log)
+    # Those of an earlier version have no name: only a single host knows them as its own.
+    names = [name] if LogHost.objects.exclude(name=name).exists() else ["", name]
+    rows = LogPosition.objects.filter(path__lt=today, log__in=names)
+    paths = rows.values_list("pk", "path")
     deleted = [key for key, path in paths if path.partition("/")[0] not in there]
-    rows = LogPosition.objects.all()
     batches = (deleted[start : start + BATCH] for start in range(0, len(deleted), BATCH))
     delete_batches(batches, lambda keys: rows.filter(pk__in=keys).delete()[0], alive)

@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.summary import make_page_version
 from delayboard.live.changed_rows import make_message_version, parked_rows, scheduled_rows
 from delayboard.models import Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
-from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
+from delayboard.now.system import TaskLine, background_tasks_of, list_hosts, make_tasks_version
 from delayboard.publishing.publish_job import make_job_version
 from delayboard.publishing.track import track
 from topology import access, snapshots
@@ -231,5 +231,5 @@ def _read_now(brokers: tuple[Broker, ...]) -> News:
 
 
 def _read_system(brokers: tuple[Broker, ...]) -> News:
-    lines = [TaskLine(task) for task in background_tasks_of(brokers)]
-    return _news(make_tasks_version(lines))
+    tasks = background_tasks_of(brokers)
+    return _news(make_tasks_version([TaskLine(task) for task in tasks], list_hosts(tasks)))

@@ -20,6 +20,7 @@ PARKING = "parking"
 PARKED_MESSAGES = "parked_messages"
 PUBLISH_JOBS = "publish-jobs"
 REPLAYS = "replay"
+SENDING = "log-transfer"
 Kind = Literal["record", "firehose", "wait", "probe", "park", "intercept"]
 
 
@@ -38,9 +39,13 @@ def is_missing(key: str) -> bool:
 
 
 class BackgroundTask(models.Model):
-    """`beat_at` is the last sign of life; a task that is wanted and has none is late."""
+    """`beat_at` is the last sign of life; a task that is wanted and has none is late.
 
-    key = models.CharField(max_length=100, unique=True)
+    `host` is the name of the event log (analytics/log.py) of a task that each host has, else "".
+    """
+
+    key = models.CharField(max_length=100)
+    host = models.CharField(max_length=100, blank=True, default="", db_default="")
     name = models.CharField(max_length=200)
     broker = models.ForeignKey("topology.Broker", models.CASCADE, null=True)
     started_at = models.DateTimeField(null=True)
@@ -50,7 +55,10 @@ class BackgroundTask(models.Model):
     details = models.JSONField(default=dict)
 
     class Meta:
-        ordering = ("key",)
+        ordering = ("key", "host")
+        constraints = (
+            models.UniqueConstraint(fields=("key", "host"), name="one_row_per_task_and_host"),
+        )
         verbose_name_plural = "background tasks"
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ from delayboard.now.system import (
     describe_tasks,
     find_delays,
     find_failed_runs,
+    find_host_problems,
     find_outages,
     find_unsent,
 )
@@ -167,6 +168,7 @@ def overview(
         *problems.find_paused_migrations(brokers),
         *find_growing(brokers, by_id, scope.now),
         *find_delays(known, tasks, disk),
+        *find_host_problems(scope.now),
         *find_failed_runs(scope.now.date()),
         *find_unsent(),
     ]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Q
+from django.utils import timezone
 
 from analytics.disk import DiskSpace
-from analytics.models import Run
+from analytics.models import LogHost, Run
 from analytics.models.run import RunState
 from delayboard.models import AlertMessage, BackgroundTask
 from delayboard.models.background_task import LATE
@@ -22,10 +23,13 @@ from topology.broker.errors import alarm_sentence
 from topology.content.text import count_of, format_bytes
 from topology.delays import format_ms, format_span
 from topology.graph.live_values import make_version
-from topology.models import Broker
+from topology.models import Broker, Work, WorkState
+from topology.models.work import TASK
 from topology.snapshots import Latest
 
 Known = Mapping[Broker, Latest]
+# An hour is moved a few minutes after its end.
+UNSENT_FOR = timedelta(hours=2)
 # Failed nightly runs of so many days are reported.
 DAYS_SHOWN = 7
 SYSTEM = Link("View background tasks", "system")
@@ -69,6 +73,91 @@ class TaskLine:
         return describe_details(self.task.details)
 
 
+@dataclass(frozen=True)
+class HostLine:
+    """A machine that records, what it records, and what others cannot read of its log."""
+
+    host: LogHost
+    records: tuple[str, ...]
+
+    @property
+    def status(self) -> str:
+        if self.host.has_ended:
+            return "Stopped"
+        return "No heartbeat" if self.host.is_silent else "Running"
+
+    @property
+    def mark(self) -> str:
+        return {"Running": "done", "Stopped": ""}.get(self.status, "failed")
+
+    @property
+    def unread(self) -> str:
+        """What is not in the list of scheduled messages."""
+        known = format_bytes(self.host.unread_bytes) if self.host.unread_bytes else ""
+        if self.host.is_silent:
+            return f"{known or 'none'} at the last heartbeat, unknown since"
+        return known or "none"
+
+    @property
+    def unsent(self) -> str:
+        """What nightly runs of other hosts cannot read."""
+        if not self.host.is_sending:
+            return "all: LOG_URL is not set"
+        if self.host.unsent_since is None:
+            return "none"
+        since = timezone.localtime(self.host.unsent_since)
+        return f"{format_bytes(self.host.unsent_bytes)} since {since:%Y-%m-%d %H:%M}"
+
+
+def list_hosts(tasks: Sequence[BackgroundTask]) -> list[HostLine]:
+    """The hosts and, of these tasks, the recorders that each has; none of a single machine."""
+    hosts = list(LogHost.objects.all())
+    if len(hosts) < 2 and not settings.SHARED_LOG_URL:
+        return []
+    leased = Work.objects.filter(kind=TASK, state=WorkState.RUNNING)
+    owners = dict(leased.values_list("subject", "owner"))
+    names = defaultdict(list)
+    for task in tasks:
+        if task.key.startswith(("record:", "firehose:")) and task.pk in owners:
+            names[owners[task.pk].partition("/")[0]].append(task.name)
+    return [HostLine(host, tuple(names[host.name])) for host in hosts]
+
+
+def find_host_problems(now: datetime) -> Iterator[Problem]:
+    """Of several hosts: what of their logs cannot be read, and what they do not have in common."""
+    hosts = list(LogHost.objects.all())
+    if len(hosts) < 2:
+        return
+    for host in hosts:
+        key = f"host/{host.name}"
+        if host.is_silent:
+            since = timezone.localtime(host.seen_at)
+            sentence = (
+                f"The worker on {host.name} has sent no heartbeat since {since:%Y-%m-%d %H:%M}. "
+                "What it recorded last may be missing in the lists until it runs again."
+            )
+            yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, key)
+        elif host.keys != settings.KEYS_FINGERPRINT:
+            sentence = (
+                f"The worker on {host.name} has other keys than this site. Set the same SECRET_KEY "
+                "and CREDENTIAL_KEYS on all hosts."
+            )
+            yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, f"{key}/keys")
+        if not host.is_sending:
+            sentence = (
+                f"LOG_URL is not set on {host.name}, so nightly runs on other hosts do not read "
+                "what it records. Set the same LOG_URL on all hosts."
+            )
+            yield Problem("warning", ProblemKind.TASKS, sentence, SYSTEM, f"{key}/url")
+        elif host.unsent_since and now - host.unsent_since > UNSENT_FOR:
+            since = timezone.localtime(host.unsent_since)
+            sentence = (
+                f"{host.name} has not moved its event log since {since:%Y-%m-%d %H:%M} to LOG_URL, "
+                "so nightly reports miss what it recorded."
+            )
+            yield Problem("warning", ProblemKind.TASKS, sentence, SYSTEM, f"{key}/unsent")
+
+
 def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]:
     """The tasks of these brokers, and those of none."""
     return tuple(BackgroundTask.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
@@ -89,9 +178,11 @@ def has_no_worker(tasks: Sequence[BackgroundTask]) -> bool:
     return all(task.is_late for task in tasks)
 
 
-def make_tasks_version(lines: Sequence[TaskLine]) -> str:
+def make_tasks_version(lines: Sequence[TaskLine], hosts: Sequence[HostLine] = ()) -> str:
     """Changes when the page System shows something else."""
-    return make_version(*((one.key, one.status, one.details, one.task.last_error) for one in lines))
+    tasks = ((one.key, one.status, one.details, one.task.last_error) for one in lines)
+    machines = ((one.host.name, one.status, one.records, one.unread, one.unsent) for one in hosts)
+    return make_version(*tasks, *machines)
 
 
 def describe_details(details: Mapping[str, Any]) -> str:

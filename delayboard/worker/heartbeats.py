@@ -38,12 +38,14 @@ def keep_heartbeats() -> Iterator[Heartbeats]:
 class Heartbeats:
     """The rows of the tasks of this process, as the tasks last reported.
 
-    `urgent` has them written at once: a failure, and the first heartbeat after it or after a start.
+    `host` is the name of this host's event log. `urgent` has the rows written at once: after a
+    failure, and after the first heartbeat that follows it or a start.
     """
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.urgent = threading.Event()
+        self.host = ""
         self._lock = threading.Lock()
         self._rows: dict[str, BackgroundTask] = {}
         self._reported: set[str] = set()
@@ -51,7 +53,9 @@ class Heartbeats:
     def begin(self, task: Task) -> None:
         """The row of a task that starts, with what it reported before."""
         started = {"name": task.name, "broker_id": task.broker_id, "started_at": timezone.now()}
-        row, is_new = BackgroundTask.objects.update_or_create(key=task.key, defaults=started)
+        row, is_new = BackgroundTask.objects.update_or_create(
+            key=task.key, host=self.host if task.is_local else "", defaults=started
+        )
         with self._lock:
             if is_new or task.key not in self._rows:
                 self._rows[task.key] = row

@@ -9,12 +9,15 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 from django.conf import settings
 
-from analytics import nightly
-from analytics.models import Run
+from analytics import nightly, shared_log
+from analytics.models import LogHost, Run
+from analytics.models.log_host import SILENT
 from analytics.results.period import complete_at
 
 # A worker that was off for longer catches up with the last days only.
 DAYS_BACK = 7
+# A run that reads less than all live hosts recorded is repeated later.
+WAITED_FOR_HOSTS = timedelta(hours=1)
 
 
 def settled_at(day: date) -> datetime:
@@ -34,27 +37,37 @@ def due_day(now: datetime) -> date:
 
 
 def find_missing_days(now: datetime, log: Path) -> list[date]:
-    """The settled days without a run, or with one from before their end; oldest first.
+    """The settled days without a run, with one from before their end, or from before a host sent
+    more lines of them; oldest first.
 
     Older days than the last one only with a log: there is nothing to compute for others.
     """
     last = due_day(now)
     days = [last - timedelta(days=back) for back in reversed(range(DAYS_BACK))]
-    logged = [day for day in days if day == last or (log / f"date={day.isoformat()}").exists()]
+    sent = shared_log.last_sent(days[0])
+    logged = [
+        day
+        for day in days
+        if day == last or day in sent or (log / f"date={day.isoformat()}").exists()
+    ]
     runs = {run.day: run for run in Run.objects.filter(day__in=logged)}
-    return [day for day in logged if _is_run_needed(runs.get(day), day)]
+    return [day for day in logged if _is_run_needed(runs.get(day), day, sent.get(day))]
 
 
-def _is_run_needed(run: Run | None, day: date) -> bool:
+def _is_run_needed(run: Run | None, day: date, sent_at: datetime | None) -> bool:
     if run is None:
         return True
     finished_early = run.finished_at is not None and run.finished_at < complete_at(day)
-    return finished_early and not run.is_at_work
+    began_early = sent_at is not None and run.started_at is not None and run.started_at < sent_at
+    return (finished_early or began_early) and not run.is_at_work
 
 
 def request_due_runs(**_: object) -> dict[str, object]:
     """Request a run of each day that is due; returns the last_day that is."""
     now = datetime.now(UTC)
     for day in find_missing_days(now, settings.EVENT_LOG):
-        nightly.request_run(day)
+        if now > settled_at(day) + WAITED_FOR_HOSTS or not LogHost.objects.filter(
+            seen_at__gt=now - SILENT, unsent_since__lt=complete_at(day)
+        ):
+            nightly.request_run(day)
     return {"last_day": due_day(now).isoformat()}

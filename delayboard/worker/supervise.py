@@ -7,27 +7,34 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections, connection
 
-from analytics.log import LogError
+from analytics.log import LogError, Slot
+from analytics.models.log_host import count_live
 from analytics.recorder.record import RecordingFailed
+from analytics.storage import StorageError
 from delayboard.models import BackgroundTask
+from delayboard.models.background_task import INDEX
 from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats, log_trouble
 from delayboard.worker.tasks import Task, list_tasks
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
+from topology.models.work import TASK, Work
 
 logger = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
-JOIN_SECONDS = 8.0
+JOIN_SECONDS = 6.0
+READ_SECONDS = 2.0
 LONGEST_PAUSE = 30.0
 # These explain the problem in a sentence; anything else is a defect and keeps its traceback.
-EXPECTED = (BrokerError, LogError, RecordingFailed)
+EXPECTED = (BrokerError, LogError, RecordingFailed, StorageError)
 
 
 @dataclass
@@ -68,6 +75,9 @@ class Supervisor:
         self.heartbeats = Heartbeats()
         self._only = only
         self._running: dict[str, Running] = {}
+        self._slot: Slot | None = None
+        self._leases: work.Leases | None = None
+        self._ids: dict[tuple[str, str], int] | None = None
 
     def run(self, stop: threading.Event) -> bool:
         """Until `stop` is set; False when a thread did not end in time and must be left."""
@@ -89,25 +99,82 @@ class Supervisor:
 
     def check(self) -> None:
         """Start what is wanted and not running, stop what is running and not wanted."""
-        tasks = list_tasks(self.owner, only=self._only)
+        wanted = list_tasks(self.owner, only=self._only)
+        host = self._find_host()
+        tasks = self._choose_ours(wanted, self._update_rows(wanted, host))
         for key in [key for key in self._running if key not in tasks]:
             self._running.pop(key).stop.set()
-        deleted = BackgroundTask.objects.exclude(key__in=tasks)
-        if not self._only and deleted.exists():
-            deleted.delete()
         for key, task in tasks.items():
             if key not in self._running or not self._running[key].is_alive:
                 self._running[key] = self._start(task)
 
+    def _find_host(self) -> str:
+        """The name of this host's log; "" while the log cannot be written, as its tasks report."""
+        if self._slot is None:
+            try:
+                self._slot = Slot(settings.EVENT_LOG)
+            except LogError as error:
+                logger.warning("%s", error)
+                return ""
+            self.heartbeats.host = self._slot.log
+            self._leases = work.Leases(TASK, self._slot.name)
+        return self._slot.log
+
+    def _update_rows(self, wanted: Mapping[str, Task], host: str) -> dict[tuple[str, str], int]:
+        """Make a row for each task and delete those of none; their ids by key and host."""
+        own = {(key, host if task.is_local else ""): task for key, task in wanted.items()}
+        if self._ids is not None and own.keys() == self._ids.keys():
+            return self._ids
+        rows = [
+            BackgroundTask(key=key, host=of, name=task.name, broker_id=task.broker_id)
+            for (key, of), task in own.items()
+        ]
+        BackgroundTask.objects.bulk_create(rows, ignore_conflicts=True)
+        known = BackgroundTask.objects.filter(host__in=("", host)).values_list("key", "host", "pk")
+        ids = {(key, of): pk for key, of, pk in known}
+        if not self._only and (left := [pk for one, pk in ids.items() if one not in own]):
+            BackgroundTask.objects.filter(pk__in=left).delete()
+            Work.objects.filter(kind=TASK, subject__in=left).delete()
+        self._ids = {one: ids[one] for one in own}
+        return self._ids
+
+    def _choose_ours(
+        self, wanted: Mapping[str, Task], ids: Mapping[tuple[str, str], int]
+    ) -> dict[str, Task]:
+        """Without the exclusive tasks that another process has."""
+        subjects = {key: ids[key, ""] for key, task in wanted.items() if task.is_exclusive}
+        if self._leases is None:
+            # Nothing can be recorded; that each task says so is what a person needs.
+            return dict(wanted)
+        held = self._leases.hold(
+            subjects.values(), count_sharers=partial(count_live, self.heartbeats.host)
+        )
+        return {
+            key: task
+            for key, task in wanted.items()
+            if key not in subjects or subjects[key] in held
+        }
+
     def end(self) -> bool:
         """Stop all threads and wait for them; returns whether all ended."""
-        for running in self._running.values():
-            running.stop.set()
-        until = time.monotonic() + JOIN_SECONDS
-        for running in self._running.values():
-            if running.thread:
-                running.thread.join(max(0.0, until - time.monotonic()))
-        return not any(running.is_alive for running in self._running.values())
+        # What reads the log ends last: then the other hosts need nothing of it.
+        readers = [running for key, running in self._running.items() if key == INDEX]
+        others = [running for running in self._running.values() if running not in readers]
+        for some, seconds in ((others, JOIN_SECONDS), (readers, READ_SECONDS)):
+            until = time.monotonic() + seconds
+            for running in some:
+                running.stop.set()
+            for running in some:
+                if running.thread:
+                    running.thread.join(max(0.0, until - time.monotonic()))
+        ended = {key for key, running in self._running.items() if not running.is_alive}
+        if self._leases:
+            ids = self._ids or {}
+            self._leases.release([ids[key, ""] for key in ended if (key, "") in ids])
+        if self._slot and len(ended) == len(self._running):
+            self._slot.close()
+            self._slot = self._leases = None
+        return len(ended) == len(self._running)
 
     def _start(self, task: Task) -> Running:
         running = Running(task)

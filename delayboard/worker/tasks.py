@@ -44,12 +44,14 @@ from delayboard.models.background_task import (
     PARKING,
     PUBLISH_JOBS,
     REPLAYS,
+    SENDING,
     Beat,
     task_key,
 )
 from delayboard.publishing import publish_job
 from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.cleaning import keep_clean
+from delayboard.worker.keep_sending import keep_sending
 from delayboard.worker.repeat import BEAT_SECONDS, repeat
 from delayboard.worker.sampling import EVERY_SECONDS, sample_all
 from delayboard.worker.schedule import request_due_runs
@@ -76,13 +78,16 @@ class Task:
     """A task to be run in a thread of its own until `stop` is set.
 
     `key` is the same as long as the task is; `run` may raise, and is called again after a
-    pause; it calls `beat` at least every few seconds.
+    pause; it calls `beat` at least every few seconds. One process of all hosts does what
+    `is_exclusive`; each host has its own of what `is_local`.
     """
 
     key: str
     name: str
     run: Run
     broker_id: int | None = None
+    is_exclusive: bool = False
+    is_local: bool = False
 
 
 def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
@@ -90,8 +95,10 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     applied = list(Topology.objects.filter(state=State.APPLIED))
     tasks = [recorder_of(row) for row in applied if row.has_tap]
     tasks += [firehose_of(row) for row in Firehose.objects.select_related("broker")]
-    tasks.append(Task(INDEX, "Index of waiting messages", follow))
-    tasks.append(Task("facts", "Event log writer", write_facts))
+    tasks.append(Task(INDEX, "Index of waiting messages", follow, is_local=True))
+    tasks.append(Task("facts", "Event log writer", write_facts, is_exclusive=True))
+    if settings.SHARED_LOG_URL:
+        tasks.append(Task(SENDING, "Transfer to LOG_URL", keep_sending, is_local=True))
     if not only:
         tasks += [probes_of(row, owner) for row in applied if row.probing]
         tasks += [forwarder_of(row) for row in applied if row.forwarders]
@@ -102,6 +109,8 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
         tasks += [_publisher(owner, number) for number in range(1, PUBLISHERS + 1)]
         tasks += [Task(key, name, run) for key, name, run in _always(owner)]
+        tasks += [Task(key, name, run, is_exclusive=True) for key, name, run in _once()]
+        tasks.append(Task(CLEANING, "Data retention", keep_clean, is_local=True))
     return {task.key: task for task in tasks}
 
 
@@ -114,35 +123,41 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
     return (
         ("replay-prepare", "Replay preparation", prepared),
-        ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
         (PARKING, "Parking", parked),
         (PARKED_MESSAGES, "Discard and restore", changed),
         (MIGRATIONS, "Migrations", migrated),
         (CHANGES, "Changes of messages in delay queues", read),
         ("replacements", "Replacement of queues", replaced),
+        ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
+        (ALERTS, "Alerts", partial(keep_alerting, owner)),
+    )
+
+
+def _once() -> Iterable[tuple[str, str, Run]]:
+    """What would only be done again by a second process."""
+    return (
+        ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
         ("parked-message-index", "Index of parked messages", keep_indexed),
-        (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", partial(_check_often, BindingWatch)),
         ("findings", "Check of findings and drift", partial(_check_often, BrokerCheck)),
         ("samples", "Queue depths and counters", partial(repeat, sample_all, EVERY_SECONDS)),
         ("schedule", "Nightly scheduler", partial(repeat, request_due_runs, CHECK_SECONDS)),
-        ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
         ("nightly-reports", "Nightly reports", partial(repeat, store_due, CHECK_SECONDS)),
-        (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )
 
 
 def recorder_of(row: Topology) -> Task:
     """The task that records what a topology's tap copies."""
     run = partial(record, row.pk)
-    return Task(task_key("record", row.slug), f"Recorder of {row.name}", run, row.broker_id)
+    name = f"Recorder of {row.name}"
+    return Task(task_key("record", row.slug), name, run, row.broker_id, is_exclusive=True)
 
 
 def firehose_of(row: Firehose) -> Task:
     """The task that records the firehose of a vhost."""
     run = partial(record_firehose, row.broker_id, note_failures)
-    broker = row.broker
-    return Task(task_key("firehose", broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
+    key, name = task_key("firehose", row.broker.slug), f"Firehose of {row.broker.name}"
+    return Task(key, name, run, row.broker_id, is_exclusive=True)
 
 
 def probes_of(row: Topology, owner: str) -> Task:

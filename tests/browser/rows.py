@@ -8,12 +8,14 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.models import (
     Firehose,
     Gap,
+    LogHost,
     Minute,
     NightlyReport,
     Probe,
@@ -46,6 +48,7 @@ from tests.analytics import result_rows
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
 from topology.models import AuditEntry, Broker, MissingBinding, Topology, Work, WorkState
+from topology.models.work import TASK
 from topology.work import create
 
 FAILURE = "Spark ended with status 1: java.lang.OutOfMemoryError: Java heap space"
@@ -413,3 +416,19 @@ def alerts() -> None:
             error="The service answered with status 503." if state == AlertState.FAILED else "",
             created_at=now - timedelta(minutes=7),
         )
+
+
+def hosts() -> None:
+    """Three machines that record: one that works, one that was killed, and one that lags."""
+    now = timezone.now()
+    shared = {"is_sending": True, "keys": settings.KEYS_FINGERPRINT, "seen_at": now}
+    LogHost.objects.create(name="web1-3fa9", **shared)
+    old = {"seen_at": now - timedelta(minutes=9), "unread_bytes": 52_000}
+    LogHost.objects.create(name="web2-02bb", **(shared | old))
+    unsent = {"unsent_since": now - timedelta(hours=5), "unsent_bytes": 340_000_000}
+    LogHost.objects.create(name="rack7.example.com-99d0", **(shared | unsent))
+    names = [f"Recorder of {name}" for name in ("orders", "refunds", "stock")]
+    for count, name in enumerate(names):
+        task = BackgroundTask.objects.create(key=f"record:{name}", name=name, beat_at=now)
+        owner = "web1-3fa9" if count else "rack7.example.com-99d0"
+        Work.objects.create(kind=TASK, subject=task.pk, owner=owner, state=WorkState.RUNNING)

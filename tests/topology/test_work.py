@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from topology import work
 from topology.broker.errors import Unreachable
 from topology.models import Work, WorkState
-from topology.models.work import ALERTS
+from topology.models.work import ALERTS, TASK
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 SECOND = timedelta(seconds=1)
@@ -359,3 +360,71 @@ def test_work_that_pauses_itself_waits_with_its_reason_until_it_is_resumed() -> 
     assert (row.error, row.pause_requested) == ("Three remain.", True)
     work.resume(row)
     assert claimed().error == ""
+
+
+def a_process(owner: str) -> work.Leases:
+    return work.Leases(TASK, owner)
+
+
+def test_each_lease_is_of_one_process_and_goes_to_another_when_it_is_left() -> None:
+    one, two = a_process("one"), a_process("two")
+    assert one.hold([1, 2, 3]) == {1, 2, 3}
+    assert two.hold([1, 2, 3]) == set()
+    one.release([2])
+    again = a_process("two")
+    assert again.hold([1, 2, 3]) == {2}
+    # What is wanted no longer is left, and another has it.
+    assert one.hold([1]) == {1}
+    assert a_process("three").hold([3]) == {3}
+
+
+def test_a_process_that_returns_under_its_name_has_its_leases_at_once_and_others_late() -> None:
+    a_process("one").hold([1, 2])
+    fences = list(Work.objects.order_by("subject").values_list("fence", flat=True))
+    assert a_process("two").hold([1, 2]) == set()
+    assert a_process("one").hold([1, 2]) == {1, 2}
+    assert list(Work.objects.order_by("subject").values_list("fence", flat=True)) == fences
+    for row in Work.objects.all():
+        expire(row)
+    assert a_process("two").hold([1, 2]) == {1, 2}
+    assert a_process("one").hold([1, 2]) == set()
+    assert all(
+        now > then
+        for now, then in zip(
+            Work.objects.order_by("subject").values_list("fence", flat=True), fences, strict=True
+        )
+    )
+
+
+def test_processes_share_and_take_more_than_their_share_of_what_nobody_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = range(20)
+    one, two = a_process("one"), a_process("two")
+    assert len(one.hold(wanted)) == 20
+    monkeypatch.setattr(work, "RENEWED_AFTER_SECONDS", 0.0)
+    assert len(one.hold(wanted, count_sharers=lambda: 2)) == 10
+    assert len(two.hold(wanted, count_sharers=lambda: 2)) == 10
+    two.release(wanted)
+    assert len(one.hold(wanted, count_sharers=lambda: 2)) == 10
+    monkeypatch.setattr(work, "LEFT_AFTER_SECONDS", 0.0)
+    assert len(one.hold(wanted, count_sharers=lambda: 2)) == 20
+
+
+def test_of_many_that_claim_leases_at_once_one_gets_each() -> None:
+    held: dict[int, frozenset[int]] = {}
+
+    def hold(place: int) -> None:
+        held[place] = a_process(f"p{place}").hold(range(9))
+
+    in_threads(6, hold)
+    assert sorted(one for some in held.values() for one in some) == list(range(9))
+
+
+def test_leases_that_nothing_changes_cost_no_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    one = a_process("one")
+    one.hold(range(200))
+    with django_assert_num_queries(0):
+        assert len(one.hold(range(200))) == 200

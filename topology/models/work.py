@@ -19,8 +19,8 @@ class WorkState(models.TextChoices):
 # The work of a topology's probes, for as long as they are enabled.
 PROBES = "probes"
 # Of these there is one row for each subject, and who does it has the lease (topology/work.py).
-ALERTS, NIGHTLY, CHANGING = "alerts", "nightly", "changing"
-EXCLUSIVE = (ALERTS, NIGHTLY, CHANGING)
+ALERTS, NIGHTLY, CHANGING, TASK = "alerts", "nightly", "changing", "task"
+EXCLUSIVE = (ALERTS, NIGHTLY, CHANGING, TASK)
 ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
 
 

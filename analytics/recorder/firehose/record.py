@@ -16,7 +16,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog, take_lock
+from analytics.log import EventLog
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
@@ -49,7 +49,6 @@ WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 IDLE_BEAT_SECONDS = 1.0
 TOPOLOGIES_SECONDS = 1.0
-LOCKED_WAIT_SECONDS = 0.2
 # Before 4.0, RabbitMQ continues an x-death that a client publishes.
 FIRST_WITH_OWN_DEATHS = (4, 0)
 
@@ -64,19 +63,9 @@ def record_firehose(
     trouble (why it cannot be kept on), last_at. Raises BrokerError and LogError; another call
     continues.
     """
-    while not stop.is_set():
-        row = Firehose.objects.select_related("broker").filter(broker=broker_id).first()
-        if row is None:
-            return
-        # A second one would read half of the copies, and both look for the same gaps.
-        with take_lock(settings.EVENT_LOG, f"firehose.{row.broker.slug}") as is_ours:
-            if is_ours:
-                _record(row, note_failures, stop, beat)
-                return
-        stop.wait(LOCKED_WAIT_SECONDS)
-
-
-def _record(row: Firehose, note_failures: NoteFailures, stop: Event, beat: Beat) -> None:
+    row = Firehose.objects.select_related("broker").filter(broker=broker_id).first()
+    if row is None:
+        return
     address = row.broker.address
     if row.read_at is None:
         settle(on_the_firehose(row.broker), row.switched_on_at)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analytics.events import EventError, decode
 from analytics.log import RECORDED, written_hours
-from analytics.models import LogPosition
+from analytics.models import LogHost, LogPosition
 
 # The follower reads several times a second.
 NORMAL = timedelta(seconds=4)
@@ -15,10 +15,10 @@ LONGEST_LINE = 256 * 1024
 
 
 def behind(log: Path, now: datetime) -> timedelta:
-    """The age of the oldest line of this hour and the last that is not in the list yet.
+    """The age of the oldest line of this hour and the last that is not in the list yet, of this
+    machine's log and of what other hosts report of theirs.
 
-    Zero when all of them are, when they are too young to be missed, and where there is no log:
-    a web process may run on another machine than the worker.
+    Zero when all of them are, and when they are too young to be missed.
     """
     files = [
         file
@@ -30,6 +30,10 @@ def behind(log: Path, now: datetime) -> timedelta:
     rows = LogPosition.objects.filter(path__in=names)
     read = dict(rows.values_list("path", "bytes_read"))
     ages = [_age(file, read.get(name, 0), now) for name, file in names.items()]
+    unread = LogHost.objects.filter(unread_since__isnull=False)
+    for host in unread:
+        reads_on = not host.has_ended and not host.is_silent
+        ages.append((host.seen_at if reads_on else now) - (host.unread_since or now))
     oldest = max(ages, default=timedelta(0))
     return oldest if oldest > NORMAL else timedelta(0)
 

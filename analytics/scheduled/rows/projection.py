@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from analytics.events import MessageEvent
-from analytics.models import ScheduledMessage
+from analytics.models import RepeatedCopy, ScheduledMessage
 from analytics.scheduled.rows.trips import Trip, Trips
 from topology.models import Topology
 
@@ -21,7 +21,11 @@ def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[
     Only a redelivered copy of a message with an id can be recognized as a repeat. A replayed
     message begins at attempt 1 again, so its copies never count as repeats of its first delivery.
     An exit is not a repeat while a message waits for it: publishers reuse ids.
+
+    Of another host's log the first copy may come after the redelivered one, with an earlier time of
+    recording.
     """
+    events = _without_first_copies(topology, events)
     doubtful = {event.key for event in events if _may_be_repeat(event)}
     if not doubtful:
         return list(events)
@@ -35,6 +39,7 @@ def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[
         seen |= {("delivered", key, attempt)} if left_at else set()
         waiting[key, attempt] += left_at is None
     fresh = []
+    repeats = []
     for event in events:
         sighting = (event.kind, event.message_id, event.attempt)
         is_awaited = event.kind == "delivered" and waiting[event.key, event.attempt] > 0
@@ -45,7 +50,40 @@ def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[
         if not event.replay_id:
             seen.add(sighting)
         fresh.append(event)
+        if _may_be_repeat(event):
+            named = {"kind": event.kind, "key": event.key, "attempt": event.attempt}
+            repeats.append(RepeatedCopy(topology=topology, recorded_at=event.recorded_at, **named))
+    RepeatedCopy.objects.bulk_create(repeats)
     return fresh
+
+
+def _without_first_copies(
+    topology: Topology, events: Sequence[MessageEvent]
+) -> Sequence[MessageEvent]:
+    """Without those whose redelivered copies, recorded later, are in the rows already."""
+    if not events:
+        return events
+    oldest = min(event.recorded_at for event in events)
+    later = RepeatedCopy.objects.filter(topology=topology, recorded_at__gt=oldest)
+    known = {
+        (kind, key, attempt): (pk, at)
+        for pk, kind, key, attempt, at in later.values_list(
+            "pk", "kind", "key", "attempt", "recorded_at"
+        )
+    }
+    if not known:
+        return events
+    rest, matched = [], []
+    for event in events:
+        sighting = (event.kind, event.key, event.attempt)
+        pk, at = known.get(sighting, (0, event.recorded_at))
+        if at > event.recorded_at and not event.redelivered:
+            del known[sighting]
+            matched.append(pk)
+        else:
+            rest.append(event)
+    RepeatedCopy.objects.filter(pk__in=matched).delete()
+    return rest
 
 
 def _may_be_repeat(event: MessageEvent) -> bool:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from delayboard.demo.removal import demo_broker
-from delayboard.now.system import TaskLine, background_tasks_of, make_tasks_version
+from delayboard.now.system import TaskLine, background_tasks_of, list_hosts, make_tasks_version
 from topology import access
 from topology.models import Role
 
@@ -16,12 +16,15 @@ from topology.models import Role
 @require_safe
 def system(request: HttpRequest) -> HttpResponse:
     brokers = list(access.visible_brokers(request.user))
-    lines = [TaskLine(task) for task in background_tasks_of(brokers)]
+    tasks = background_tasks_of(brokers)
+    lines = [TaskLine(task) for task in tasks]
+    hosts = list_hosts(tasks)
     context = {
         "lines": lines,
+        "hosts": hosts,
         "at": timezone.now(),
         "live": ",".join(str(broker.pk) for broker in brokers),
-        "live_version": make_tasks_version(lines),
+        "live_version": make_tasks_version(lines, hosts),
         "has_demo": demo_broker() in brokers,
         "may_alert": access.may(request.user, None, Role.ADMIN),
         "redacting": access.visible_brokers(request.user, Role.ADMIN),
