@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import django
 
+from delayboard import log_context
 from delayboard.page_handler import PageHandler
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "delayboard.settings")
@@ -39,10 +40,19 @@ _socket_router = _sockets()
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         await _live(receive, send)
-    elif scope["type"] == "websocket":
-        await _socket(scope, receive, send)
+        return
+    request_id = log_context.begin(log_context.read_request_id(scope["headers"]))
+
+    async def answer(message: Scope) -> None:
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            header = (log_context.HEADER, request_id.encode())
+            message = {**message, "headers": [*(message.get("headers") or ()), header]}
+        await send(message)
+
+    if scope["type"] == "websocket":
+        await _socket(scope, receive, answer)
     else:
-        await _pages(scope, receive, send)
+        await _pages(scope, receive, answer)
 
 
 async def _socket(scope: Scope, receive: Receive, send: Send) -> None:

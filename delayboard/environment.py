@@ -48,6 +48,15 @@ def is_enabled(name: str) -> bool:
     return text == "1"
 
 
+def choice(name: str, default: str, *others: str) -> str:
+    """One of these, in upper or lower case."""
+    text = os.environ.get(name, "").strip() or default
+    found = [one for one in (default, *others) if one.lower() == text.lower()]
+    if not found:
+        raise refuse(name, f"Set {', '.join(others)} or {default}.")
+    return found[0]
+
+
 def whole_number(name: str, default: int, least: int, most: int) -> int:
     text = os.environ.get(name, "").strip() or str(default)
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):

@@ -10,6 +10,7 @@ import secrets
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
+from structlog.contextvars import bind_contextvars
 
 from delayboard.sign_in.sessions import note_use
 from delayboard.sign_in.time_zone import activate
@@ -71,11 +72,16 @@ class TimeZoneMiddleware(MiddlewareMixin):
 
 
 class GrantsMiddleware(MiddlewareMixin):
-    """Reads the user's grants once for a page, whose parts need them five times."""
+    """Reads the user's grants once for a page, whose parts need them five times.
+
+    Lines of the log have the user's id from here on.
+    """
 
     def process_view(self, request: HttpRequest, view: object, *_: object) -> None:
-        if request.method in ("GET", "HEAD") and getattr(view, "login_required", True):
-            remember_grants(request.user)
+        if getattr(view, "login_required", True):
+            bind_contextvars(actor_id=request.user.pk)
+            if request.method in ("GET", "HEAD"):
+                remember_grants(request.user)
 
 
 def policy(nonce: str = "") -> str:

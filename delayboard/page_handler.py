@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 from django.http import HttpRequest, HttpResponseBase
+from structlog.contextvars import bind_contextvars, get_contextvars
 
 KEPT_THREADS = 8
 # Seconds that a request waits for an idle thread before it gets a new one: open pages that fetch
@@ -74,14 +76,20 @@ class PageHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        answer = asyncio.ensure_future(sync_to_async(self.get_response)(request))
+        context = copy_context()
+        answer = asyncio.get_running_loop().create_task(
+            sync_to_async(self.get_response)(request), context=context
+        )
         try:
-            return await asyncio.shield(answer)
+            response = await asyncio.shield(answer)
         except asyncio.CancelledError:
             # The client left and the view goes on: Django would never close what it answers, which
             # may be an open file.
             await sync_to_async((await answer).close)()
             raise
+        # The log's line of this answer has what the view bound, such as who asked.
+        bind_contextvars(**context.run(get_contextvars))
+        return response
 
     def end(self) -> None:
         """Close the connections of all threads that no page uses."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from django.core.management.base import CommandError
 from django.db import Error, connection
 from django.db.migrations.recorder import MigrationRecorder
 
+from delayboard import log_context
 from topology.content.text import visible
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import is_file
@@ -95,6 +97,9 @@ def is_text(argument: str) -> bool:
 
 
 def _run(arguments: Sequence[str]) -> None:
+    log_context.begin(command=" ".join(arguments[1:2]))
+    # Python's own warnings are lines of text too.
+    logging.captureWarnings(settings.LOG_FORMAT == "json")
     if not all(map(is_text, arguments)):
         raise BadInput("The command was not run. An argument is not valid UTF-8.")
     if needs_database(arguments):

@@ -20,6 +20,7 @@ from delayboard import environment
 from delayboard.environment import (
     HOST,
     ORIGIN,
+    choice,
     days,
     is_enabled,
     networks,
@@ -298,6 +299,12 @@ EMAIL_PORT = whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
 EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
 
+# Text for a terminal, or JSON for a collector of logs.
+LOG_FORMAT = choice("LOG_FORMAT", "text", "json")
+LOG_LEVEL = choice("LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
+# At DEBUG some libraries log headers with their cookies.
+LIBRARIES_LEVEL = "INFO" if LOG_LEVEL == "DEBUG" else LOG_LEVEL
+
 SERVE_PORT = whole_number("PORT", 8000, 1, 65_535)
 POLL_SECONDS = 2.0
 
@@ -305,21 +312,22 @@ LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "plain": {
+        "json": {"()": "delayboard.log_format.make_json_formatter"},
+        "text": {
             "()": "delayboard.log_format.LineFormatter",
             "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
+        },
     },
     "filters": {"repeats": {"()": "delayboard.log_repeats.RepeatFilter"}},
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
-            "formatter": "plain",
+            "formatter": LOG_FORMAT,
             "filters": ["repeats"],
         },
         "null": {"class": "logging.NullHandler"},
     },
-    "root": {"handlers": ["console"], "level": "INFO"},
+    "root": {"handlers": ["console"], "level": LIBRARIES_LEVEL},
     # pika logs every lost connection with a stack trace; our messages are one sentence. What
     # django-axes counts is in the audit log.
     "loggers": {
@@ -327,8 +335,11 @@ LOGGING: dict[str, Any] = {
         "axes": {"level": "ERROR"},
         # Its lines may have parts of an address; what failed is in the row of the alert.
         "apprise": {"level": "WARNING", "propagate": False, "handlers": ["null"]},
-        "topology": {},
-        "analytics": {},
-        "delayboard": {},
+        # A line for each start, stop and socket; of requests one where a program reads the log.
+        "uvicorn": {"level": "WARNING"},
+        "uvicorn.access": {"level": "INFO" if LOG_FORMAT == "json" else "WARNING"},
+        "topology": {"level": LOG_LEVEL},
+        "analytics": {"level": LOG_LEVEL},
+        "delayboard": {"level": LOG_LEVEL},
     },
 }

@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
+from structlog.contextvars import bind_contextvars
 
 from topology.models import Broker, Grant, Role
 
@@ -132,7 +133,12 @@ def may_audit(user: User) -> bool:
 
 
 def require(user: User, broker: Broker | None, role: Role) -> None:
-    """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise."""
+    """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise.
+
+    Lines of the log have the broker's id from here on.
+    """
+    if broker is not None:
+        bind_contextvars(broker_id=broker.pk)
     grant = role_for(user, broker)
     if grant is None and broker is not None:
         raise Http404

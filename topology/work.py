@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db.models import F, Q
 from django.utils import timezone
+from structlog.contextvars import bound_contextvars
 
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Work, WorkState
@@ -128,8 +129,10 @@ def attempt(
     let it be tried again. A BrokerError after `do` returned the work is raised.
     """
     lease = lease_of(claimed)
+    ids = {"work_id": claimed.pk, "actor_id": claimed.created_by_id}
     try:
-        do(claimed, stop=stop, alive=alive)
+        with bound_contextvars(**ids, broker_id=claimed.broker_id):
+            do(claimed, stop=stop, alive=alive)
     except Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
     except Failed as failure:

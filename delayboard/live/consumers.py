@@ -9,6 +9,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from structlog.contextvars import bind_contextvars
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
@@ -28,6 +29,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if not user.is_authenticated:
             await self.close(NOT_SIGNED_IN)
             return
+        bind_contextvars(actor_id=user.pk)
         self._subject = await self._allowed_subject(user)
         if self._subject is None:
             await self.close(NOT_ALLOWED)

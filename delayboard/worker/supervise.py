@@ -8,17 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 from django.db import close_old_connections, connection
 
 from analytics.log import LogError, Slot
 from analytics.models.log_host import count_live
 from analytics.recorder.record import RecordingFailed
 from analytics.storage import StorageError
+from delayboard import log_context
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
 from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats, log_trouble
@@ -26,6 +27,7 @@ from delayboard.worker.tasks import Task, list_tasks
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
+from topology.management.command import BoardCommand
 from topology.models.work import TASK, Work
 
 logger = logging.getLogger(__name__)
@@ -58,13 +60,12 @@ def until_stopped() -> threading.Event:
     return stop
 
 
-def run_alone(command: BaseCommand, name: str, task: Task) -> None:
+def run_alone(command: BoardCommand, name: str, task: Task) -> None:
     """Run one task in the main thread of its command until the process must stop."""
     stop = until_stopped()
-    command.stdout.write(f"The {name} runs.")
-    command.stdout.flush()
+    command.report(f"The {name} runs.")
     keep_one_running(task, stop)
-    command.stdout.write(f"The {name.partition(' ')[0]} has ended.")
+    command.report(f"The {name.partition(' ')[0]} has ended.")
 
 
 class Supervisor:
@@ -94,6 +95,9 @@ class Supervisor:
                         "The worker cannot list its background tasks. The current tasks continue."
                     )
             close_old_connections()
+            # Its age is how a container or a pod is checked that has no port.
+            with suppress(OSError):
+                (settings.VAR / "worker.heartbeat").touch()
             stop.wait(CHECK_SECONDS)
         return self.end()
 
@@ -199,6 +203,7 @@ def keep_running(task: Task, stop: threading.Event, heartbeats: Heartbeats) -> N
     failures = 0
     while not stop.is_set():
         began = time.monotonic()
+        log_context.begin(task=task.key, broker_id=task.broker_id)
         try:
             heartbeats.begin(task)
             task.run(stop=stop, beat=partial(heartbeats.beat, task.key))

@@ -94,6 +94,8 @@ def test_a_database_address_that_is_not_understood_is_refused(url: str, why: str
         ("TIME_ZONE", "Berlin", "Set the name of a time zone, such as “Europe/Berlin”."),
         ("NIGHTLY_TIME_ZONE", "Mars", "Set the name of a time zone, such as “Europe/Berlin”."),
         ("EMAIL_PORT", "smtp", "Set a whole number from 1 to 65,535, or unset it for 25."),
+        ("LOG_FORMAT", "xml", "Set json or text."),
+        ("LOG_LEVEL", "loud", "Set DEBUG, WARNING, ERROR, CRITICAL or INFO."),
     ],
 )
 def test_a_setting_that_is_not_understood_is_refused(
@@ -103,6 +105,18 @@ def test_a_setting_that_is_not_understood_is_refused(
     with pytest.raises(ImproperlyConfigured) as refused:
         read_settings()
     assert str(refused.value).startswith(f"{name} is “{value}”. {why}")
+
+
+def test_a_level_may_be_in_lower_case_and_is_not_that_of_libraries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At DEBUG one logs the headers of WebSockets, with their cookies."""
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    monkeypatch.setenv("LOG_FORMAT", "JSON")
+    found = read_settings()["LOGGING"]
+    assert found["handlers"]["console"]["formatter"] == "json"
+    assert found["loggers"]["delayboard"]["level"] == "DEBUG"
+    assert found["root"]["level"] == "INFO"
 
 
 def test_never_and_a_number_of_days_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ SOURCES = [
 NOT_SETTINGS = {"PATH", "PYTHONPATH", "BROKER", "MANAGEMENT", "DEBUG"}
 READS = (
     r"environ\.get$"
-    r"|^(?:is_enabled|networks|positive_number|storage|texts|time_zone|whole_number|_cron)$"
+    r"|^(?:choice|is_enabled|networks|positive_number|storage|texts|time_zone|whole_number|_cron)$"
 )
 LARGEST_PICTURES = 2_000_000
 

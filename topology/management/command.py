@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from topology.broker.errors import BrokerError
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
+
+logger = logging.getLogger(__name__)
 
 
 def command_error(error: Exception, prefix: str = "") -> CommandError:
@@ -42,6 +46,14 @@ class BoardCommand(BaseCommand):
                 f"{problem[:1].upper()}{problem[1:]}. See manage.py {argv[1]} --help."
             ) from error
         self.execute(*options.pop("args", ()), **options)
+
+    def report(self, sentence: str) -> None:
+        """Print what a command that runs until it is stopped does; in JSON where logs are."""
+        if settings.LOG_FORMAT == "json":
+            logger.info(sentence)
+        else:
+            self.stdout.write(sentence)
+            self.stdout.flush()
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Raises CommandError for errors of the domain too."""

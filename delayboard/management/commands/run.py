@@ -87,8 +87,6 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
 
     Returns the path of the page to begin with.
     """
-    # whitenoise warns about a folder that is missing, even when it serves from the packages.
-    Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     call_command("migrate", interactive=False, verbosity=0)
     make_first_account()
     if node is not None:

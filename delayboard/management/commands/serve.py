@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,14 +24,16 @@ class Command(BoardCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # whitenoise warns about a folder that is missing, even when it serves from the packages.
+        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
         # Whitenoise streams files synchronously, and Django warns for each one.
         warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume")
         uvicorn.run(
             "delayboard.asgi:application",
             host=options["host"],
             port=options["port"],
-            log_level="warning",
             # Its own handlers would write each repetition of a failure.
+            log_level=None,
             log_config=None,
             lifespan="on",
             timeout_graceful_shutdown=3,

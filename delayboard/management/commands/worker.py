@@ -23,12 +23,10 @@ class Command(BoardCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stop = until_stopped()
-        self.stdout.write("The worker runs.")
-        self.stdout.flush()
+        self.report("The worker runs.")
         ended = Supervisor(only=options["only"]).run(stop)
         if not ended:
             # A thread that hangs in a frozen broker cannot be joined; every task is
             # crash-safe, so it is left behind with the process.
-            self.stdout.write("A background task did not end in time, so the worker stopped it.")
-            self.stdout.flush()
+            self.report("A background task did not end in time, so the worker stopped it.")
             os._exit(ExitCode.DONE)
