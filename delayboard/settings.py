@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -298,6 +299,11 @@ if EMAIL_USE_TLS and EMAIL_USE_SSL:
 EMAIL_PORT = whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
 EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
+
+# Where traces of messages are shown, with {trace_id} in the place of the id.
+TRACE_URL = os.environ.get("TRACE_URL", "").strip()
+if TRACE_URL and not re.fullmatch(r"https?://\S*\{trace_id\}\S*", TRACE_URL):
+    raise refuse("TRACE_URL", "Set an address such as https://traces.example.com/{trace_id}.")
 
 # Text for a terminal, or JSON for a collector of logs.
 LOG_FORMAT = choice("LOG_FORMAT", "text", "json")

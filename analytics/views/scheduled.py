@@ -21,6 +21,7 @@ from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar
 from analytics.views.streaming import download
 from topology import access, audit, redaction
+from topology.clients.trace import read_trace
 from topology.content.export_format import FORMS
 from topology.database.paging import row_number
 from topology.delays import MOMENT_HELP
@@ -78,7 +79,8 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     hidden = redaction.rules_for(request.user, row.broker)
     now = datetime.now(UTC)
     shown = message_page.make_page(row, now, hidden)
-    context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown}
+    trace = read_trace(shown.line.headers)
+    context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown, "trace": trace}
     is_waiting = row.left_at is None and row.entered_at is not None
     is_due = row.due_at is None or row.due_at <= now
     context["may_copy"] = access.may(request.user, row.broker, Role.OPERATOR)

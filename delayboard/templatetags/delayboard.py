@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.conf import settings
 from django.template import Context
 from django.urls import reverse
 from django.utils import timezone
@@ -47,6 +48,12 @@ PROBES_SHOWN = 5
 # Pages whose address can name a broker.
 OF_BROKERS = frozenset(page.url_name for page in PAGES if page.has_brokers)
 _NO_OPERATOR = "A change needs the role operator on the broker."
+
+
+@register.filter
+def trace_address(trace_id: str) -> str:
+    """Where the trace is shown; "" without TRACE_URL."""
+    return settings.TRACE_URL.replace("{trace_id}", trace_id)
 
 
 @register.inclusion_tag("delayboard/_forwarder.html")

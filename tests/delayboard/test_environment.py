@@ -96,6 +96,8 @@ def test_a_database_address_that_is_not_understood_is_refused(url: str, why: str
         ("EMAIL_PORT", "smtp", "Set a whole number from 1 to 65,535, or unset it for 25."),
         ("LOG_FORMAT", "xml", "Set json or text."),
         ("LOG_LEVEL", "loud", "Set DEBUG, WARNING, ERROR, CRITICAL or INFO."),
+        ("TRACE_URL", "https://traces.example.com/", "Set an address such as https://traces."),
+        ("TRACE_URL", "javascript:{trace_id}", "Set an address such as https://traces."),
     ],
 )
 def test_a_setting_that_is_not_understood_is_refused(

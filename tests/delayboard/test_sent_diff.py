@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.dead_letters.replay.sent_diff import MOST_LINES, SentDiff, diff_first
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
 from tests.site.page_setup import know
+from tests.topology.clients.test_trace import PARENT
 from topology.models import Broker
 from topology.redaction import NOTHING, Redaction
 
@@ -49,7 +50,8 @@ def lines(made: SentDiff) -> list[tuple[str, str]]:
 
 
 def test_a_replay_alone_changes_the_target_and_its_own_headers(broker: Broker) -> None:
-    made = diff(broker, tenant="42")
+    # Of the W3C: what a replay leads to belongs to the trace of the message.
+    made = diff(broker, tenant="42", traceparent=PARENT, tracestate="vendor=1")
     changed = {change.part: (change.before, change.after) for change in made.changes}
     assert changed.pop("exchange")[1] == "orders"
     assert changed.pop("routing key")[1] == "orders"

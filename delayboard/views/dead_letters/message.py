@@ -20,6 +20,7 @@ from delayboard.dead_letters.replay.check.message_checker import check_default
 from delayboard.models import ParkedMessage
 from topology import access, audit, redaction, snapshots
 from topology.clients.describe import describe
+from topology.clients.trace import read_trace
 from topology.models import Broker, Role
 from topology.models.client_convention import read_conventions
 from topology.snapshots import Latest
@@ -34,16 +35,18 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     (seen,) = peek.number([row.message])
     shown = show_whole(seen, redaction=rules)
     known = snapshots.fresh(broker)
+    headers = rules.headers(row.message.headers)
     context: dict[str, Any] = {
         "broker": broker,
         "row": seen_parked_message(row, rules),
         "shown": shown,
         "client": describe(
-            rules.headers(row.message.headers),
+            headers,
             rules.body(row.message.body),
             row.routing_key,
             read_conventions(broker),
         ),
+        "trace": read_trace(headers),
         "latest": known,
         "steps": build_history(
             rules.message(seen.message), seen.history, then=build_later_steps(row, rules)

@@ -23,6 +23,7 @@ from delayboard.forms.header_rows import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, redaction, snapshots
+from topology.clients.trace import read_trace
 from topology.models import Role
 from topology.redaction import Redaction
 
@@ -94,6 +95,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     try:
         headers = read_shown_headers(item, rules)
         typed = [one for one in headers if _is_typed(one)]
+        context["trace"] = read_trace({one.name: one.text for one in headers})
         context["rows"] = [*(_rows_sent(request) or typed), HeaderRow(), HeaderRow()]
         context["locked"] = [one for one in headers if not _is_typed(one)]
         context |= _body(request, item, rules)
