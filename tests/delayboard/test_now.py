@@ -119,7 +119,7 @@ def test_more_than_can_be_counted_is_no_number(
 
 
 def test_counters_calendar_and_list_have_the_same_messages(broker: Broker, pair: Topology) -> None:
-    """Of rows that left, were cancelled or moved, are overdue or due to an not_observed delivery."""
+    """Of rows that left, were cancelled or moved, are overdue, or due where nobody sees it."""
     now = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
     blind = create_topology(None, broker, delay_levels.KIND, levels.Params("own", "shop"))
     Topology.objects.update(state=State.APPLIED)
