@@ -102,7 +102,7 @@ lock: ## compile the requirements anew (newest allowed versions)
 	export UV_SYSTEM_CERTS=1
 	compile pyproject.toml --extra postgres --extra spark -o requirements.txt
 	compile pyproject.toml --extra spark-connect -c requirements.txt -o requirements-spark-connect.txt
-	compile requirements-dev.in pyproject.toml --extra postgres --extra spark -o requirements-dev.txt
+	compile requirements-dev.in pyproject.toml --extra postgres --extra spark --extra s3 -o requirements-dev.txt
 	echo pip | compile --no-annotate - -o requirements-pip.txt
 	rm -rf var/lock
 
