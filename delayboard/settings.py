@@ -230,6 +230,9 @@ if BEHIND_TLS:
     # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
 
+# Nothing changes a broker; a switch in the browser does the same for a time.
+READ_ONLY = is_enabled("READ_ONLY")
+
 # Who may read /metrics: nobody while neither is set.
 METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "").strip()
 METRICS_ALLOW_IPS = networks("METRICS_ALLOW_IPS")

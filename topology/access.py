@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404
 from structlog.contextvars import bind_contextvars
 
 from topology.models import Broker, Grant, Role
+from topology.models.read_only import ReadOnly, refuse_read_only
 
 User: TypeAlias = AbstractBaseUser | AnonymousUser
 View: TypeAlias = Callable[..., HttpResponse]
@@ -132,10 +133,13 @@ def may_audit(user: User) -> bool:
     return any(role >= Role.ADMIN for role in _grants(user).values())
 
 
-def require(user: User, broker: Broker | None, role: Role) -> None:
+def require(
+    user: User, broker: Broker | None, role: Role, *, request: HttpRequest | None = None
+) -> None:
     """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise.
 
-    Lines of the log have the broker's id from here on.
+    A POST `request` is a change, which a read-only switch refuses. Lines of the log have the
+    broker's id from here on.
     """
     if broker is not None:
         bind_contextvars(broker_id=broker.pk)
@@ -144,6 +148,11 @@ def require(user: User, broker: Broker | None, role: Role) -> None:
         raise Http404
     if grant is None or grant < role:
         raise PermissionDenied(f"This action needs the role {role.label.lower()}.")
+    if request is not None and request.method == "POST" and role > Role.VIEWER:
+        try:
+            refuse_read_only(broker.pk if broker else None)
+        except ReadOnly as reason:
+            raise PermissionDenied(str(reason)) from reason
 
 
 def production_refusal(
@@ -164,8 +173,11 @@ def production_refusal(
     return f"{broker.name} is a production broker ({broker.environment}). {next_step}"
 
 
-def with_broker(role: Role) -> Callable[[View], View]:
-    """A view of `/<broker slug>/`: hands it the Broker, if the user holds the role on it."""
+def with_broker(role: Role, *, changes: bool = True) -> Callable[[View], View]:
+    """A view of `/<broker slug>/`: hands it the Broker, if the user holds the role on it.
+
+    Without `changes`, a POST changes no message and no object of the broker: read-only allows it.
+    """
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -173,7 +185,7 @@ def with_broker(role: Role) -> Callable[[View], View]:
             request: HttpRequest, broker_slug: str, *args: Any, **kwargs: Any
         ) -> HttpResponse:
             broker = get_object_or_404(Broker, slug=broker_slug)
-            require(request.user, broker, role)
+            require(request.user, broker, role, request=request if changes else None)
             return view(request, broker, *args, **kwargs)
 
         return guarded

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event
@@ -21,6 +21,8 @@ from structlog.contextvars import bound_contextvars
 
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Work, WorkState
+from topology.models.read_only import finishing, refuse_read_only
+from topology.models.work import FINISHED_ONCE_BEGUN
 
 LEASE = timedelta(seconds=20)
 # What failed for a reason that may pass is tried again.
@@ -73,12 +75,13 @@ class Lease:
         """
         if not self.renew(done, total):
             raise Stopped("Another worker took over this task.")
-        requests = self._row().values_list("cancel_requested", "pause_requested")
-        is_cancelled, is_paused = requests.first() or (False, False)
+        requests = self._row().values_list("cancel_requested", "pause_requested", "broker")
+        is_cancelled, is_paused, broker = requests.first() or (False, False, None)
         if is_cancelled:
             raise Stopped("Cancelled.")
         if is_paused:
             raise Paused
+        refuse_read_only(broker)
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
         """Renew, report progress and set these columns; False when it was no longer ours."""
@@ -130,8 +133,11 @@ def attempt(
     """
     lease = lease_of(claimed)
     ids = {"work_id": claimed.pk, "actor_id": claimed.created_by_id}
+    goes_on = finishing() if claimed.kind in FINISHED_ONCE_BEGUN else nullcontext()
     try:
-        with bound_contextvars(**ids, broker_id=claimed.broker_id):
+        with bound_contextvars(**ids, broker_id=claimed.broker_id), goes_on:
+            if not claimed.cancel_requested:
+                refuse_read_only(claimed.broker_id)
             do(claimed, stop=stop, alive=alive)
     except Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
@@ -154,7 +160,8 @@ def name_process() -> str:
 
 
 def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:
-    """A new row for somebody to claim."""
+    """A new row for somebody to claim. Raises ReadOnly."""
+    refuse_read_only(broker.pk if broker else None)
     return Work.objects.create(
         kind=kind, subject=subject, broker=broker, created_by=user, total=total
     )

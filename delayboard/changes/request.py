@@ -34,9 +34,11 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.definitions import INTERCEPTION_PREFIX
 from topology.models import Broker, Topology, Work, WorkState
+from topology.models.read_only import refuse_read_only
+from topology.models.work import INTERCEPT
 from topology.transfer import interception as objects
 
-KIND = "intercept"
+KIND = INTERCEPT
 # The kind whose subject is one of the changes in the queue to be read.
 READ = "read-queue"
 
@@ -49,8 +51,10 @@ def request(
 ) -> list[ChangeVerdict]:
     """Request a change of each row that can be changed; the verdict of each, in their order.
 
-    Raises BrokerError where a broker is not seen: then nothing is requested.
+    Raises BrokerError where a broker is not seen or is read-only: then nothing is requested.
     """
+    for broker_id in {row.broker_id for row in rows}:
+        refuse_read_only(broker_id)
     verdicts = check(rows, kind, timezone.now(), new_due_at)
     with transaction.atomic():
         # The broker took a while to answer: somebody else may have requested the same meanwhile.

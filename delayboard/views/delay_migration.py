@@ -89,14 +89,14 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
 
 
 @require_POST
-@with_topology(Role.OPERATOR)
+@with_topology(Role.OPERATOR, changes=False)
 def delay_migration_pause(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration is not paused, because none is running."
     return _change(request, source, requests.pause, "The migration is paused.", refusal)
 
 
 @require_POST
-@with_topology(Role.OPERATOR)
+@with_topology(Role.OPERATOR, changes=False)
 def delay_migration_cancel(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration is not cancelled. Pause it, and wait until the worker has stopped."
     return _change(request, source, requests.cancel, "The migration is cancelled.", refusal)

@@ -21,7 +21,7 @@ from topology.models import Broker, Role
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def change_saved_searches(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Save the query of a list under a name, or delete a saved one."""
     name, query = (clean(request.POST.get(field, "")).strip() for field in ("name", "q"))

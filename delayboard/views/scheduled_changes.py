@@ -104,7 +104,7 @@ def scheduled_changes(request: HttpRequest) -> HttpResponse:
 @require_POST
 def scheduled_change_undo(request: HttpRequest, pk: int) -> HttpResponse:
     change = get_object_or_404(ScheduledChange.objects.select_related("broker"), pk=pk)
-    access.require(request.user, change.broker, Role.OPERATOR)
+    access.require(request.user, change.broker, Role.OPERATOR, request=request)
     is_undone = undo(request.user, change)
     change.refresh_from_db()
     if is_undone:
@@ -164,7 +164,7 @@ def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage] | Ht
             "messages, use the command scheduled.",
         )
         return redirect("analytics:scheduled")
-    access.require(request.user, rows[0].broker, Role.OPERATOR)
+    access.require(request.user, rows[0].broker, Role.OPERATOR, request=request)
     return rows
 
 

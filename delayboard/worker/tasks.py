@@ -58,6 +58,7 @@ from delayboard.worker.schedule import request_due_runs
 from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
 from topology import work
 from topology.models import State, Topology, Work
+from topology.models.read_only import finishing
 from topology.models.work import ALERTS
 from topology.operations import replace_queue
 from topology.operations.nacks import NackCheck
@@ -213,16 +214,18 @@ def _wait(topology_id: int, passing: ForwarderCounts, *, stop: Event, beat: Beat
         changed.reload()
         beat(counters)
 
-    wait(
-        topology.broker.address,
-        forwarder,
-        stop=stop,
-        beat=beat_and_check,
-        passing=passing,
-        window=settings.MESSAGES_IN_FLIGHT,
-        alter=changed.alter,
-        explain_nack=NackCheck(topology.broker).settle,
-    )
+    # Its messages are on their way to their receivers.
+    with finishing():
+        wait(
+            topology.broker.address,
+            forwarder,
+            stop=stop,
+            beat=beat_and_check,
+            passing=passing,
+            window=settings.MESSAGES_IN_FLIGHT,
+            alter=changed.alter,
+            explain_nack=NackCheck(topology.broker).settle,
+        )
 
 
 def _check_often(make: type[BindingWatch | BrokerCheck], *, stop: Event, beat: Beat) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -13,12 +14,17 @@ class AddressError(BrokerError, ValueError):
     """The text is not a valid address; the message explains the error."""
 
 
+def allow() -> None:
+    """Nothing forbids a change."""
+
+
 @dataclass(frozen=True)
 class Address:
     """One vhost of one broker: AMQP, management API and credentials.
 
-    `management_url` has no trailing slash. `ca_certificate` is PEM text, "" for the
-    system's authorities; it serves both protocols.
+    `before_change` is called before each declaration, deletion and publish; what it raises
+    prevents the change. `management_url` has no trailing slash. `ca_certificate` is PEM text, ""
+    for the system's authorities; it serves both protocols.
     """
 
     host: str
@@ -30,6 +36,7 @@ class Address:
     tls: bool = False
     verify_tls: bool = True
     ca_certificate: str = ""
+    before_change: Callable[[], None] = field(default=allow, repr=False, compare=False)
 
     def ssl_context(self) -> ssl.SSLContext:
         """A client context for both protocols. Raises AddressError on unusable PEM text."""

@@ -56,6 +56,7 @@ class BrokerForm(forms.ModelForm):
             "environment",
             "colour",
             "is_production",
+            "is_read_only",
             "host",
             "port",
             "vhost",
@@ -70,6 +71,7 @@ class BrokerForm(forms.ModelForm):
             "environment": "Shown on every page of this broker, for example staging.",
             "is_production": "Publishing, discarding and deleting then require the broker name.",
             "management_url": "URL of the management API, for example http://host:15672",
+            "is_read_only": "Delayboard changes no message and no object of this broker.",
             "vhost": "Add a broker once for each virtual host.",
             "tls": "AMQP over TLS (amqps). For the management API, enter an https URL.",
             "verify_tls": "Reject untrusted certificates.",
@@ -84,6 +86,7 @@ class BrokerForm(forms.ModelForm):
             "verify_tls": "Verify certificate",
             "ca_certificate": "CA certificate",
             "is_production": "Production broker",
+            "is_read_only": "Read-only",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -11,6 +11,7 @@ from topology.models.grant import Grant, Role
 from topology.models.missing_binding import MissingBinding
 from topology.models.queue_replacement import QueueReplacement, ReplacementStep
 from topology.models.queue_report import QueueReport
+from topology.models.read_only import ReadOnly, SiteSwitch
 from topology.models.redaction_rule import RedactionKind, RedactionRule
 from topology.models.topology import DEFAULT_PROBE_MINUTES, Probing, State, Topology
 from topology.models.work import Work, WorkState

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.db import models
 
 from topology.broker.address import Address
+from topology.models.read_only import refuse_read_only
 from topology.models.secrets import open_secret, seal_secret
 
 
@@ -27,6 +30,7 @@ class Broker(models.Model):
     environment = models.CharField(max_length=30, default="development")
     colour = models.CharField(max_length=10, choices=Palette.choices, default=Palette.SLATE)
     is_production = models.BooleanField(default=False)
+    is_read_only = models.BooleanField(default=False)
     host = models.CharField(max_length=255)
     port = models.PositiveIntegerField(default=5672)
     vhost = models.CharField(max_length=255, default="/")
@@ -61,4 +65,5 @@ class Broker(models.Model):
             tls=self.tls,
             verify_tls=self.verify_tls,
             ca_certificate=self.ca_certificate,
+            before_change=partial(refuse_read_only, self.pk),
         )

@@ -23,6 +23,7 @@ from topology.broker.management.observe import declared_queue
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions, Queue
 from topology.models import QueueReplacement, ReplacementStep, State, Topology, Work
+from topology.models.work import REPLACE_QUEUE
 from topology.operations.ownership import (
     Refusal,
     changing,
@@ -40,7 +41,7 @@ from topology.provisioning.stand_in import StandIn, is_switched, switch_back, sw
 from topology.snapshot import Snapshot
 from topology.transfer.interception import explain_open
 
-KIND = "replace_queue"
+KIND = REPLACE_QUEUE
 # Time without a message after which a queue is empty: the broker reports every five seconds.
 REPORTED = timedelta(seconds=6)
 # A quorum queue counts the messages of at-least-once dead-lettering every five seconds besides.

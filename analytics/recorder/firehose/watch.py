@@ -22,6 +22,7 @@ from topology.broker.address import Address
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
+from topology.models.read_only import finishing
 from topology.provisioning import firehose
 
 CHECK_SECONDS = 3.0
@@ -77,7 +78,7 @@ class Watch:
     def __init__(self, row: Firehose) -> None:
         self.last = FirehoseState("", "", None)
         self._row = row
-        self._call = partial(keep_copying, row.broker.address, tap_of(row), self._is_requested)
+        self._keep = partial(keep_copying, row.broker.address, tap_of(row), self._is_requested)
         self._sure_at = row.read_at or row.switched_on_at
         self._pending: Future[FirehoseState] | None = None
         self._checked_at = 0.0
@@ -112,6 +113,11 @@ class Watch:
             return self._call()
         finally:
             connection.close()
+
+    def _call(self) -> FirehoseState:
+        """A recording that is on stays on where changes are refused."""
+        with finishing():
+            return self._keep()
 
     def _is_requested(self) -> bool:
         return Firehose.objects.filter(pk=self._row.pk).exists()

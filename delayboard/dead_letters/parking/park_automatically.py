@@ -17,6 +17,7 @@ from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceChec
 from delayboard.models import DeadLetterQueue
 from delayboard.models.background_task import Beat
 from topology.broker.amqp.consumer import Consumer
+from topology.models.read_only import refuse_read_only
 
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
@@ -31,6 +32,7 @@ def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCh
     continues. `space` is the same for all calls.
     """
     row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)
+    refuse_read_only(row.broker_id)
     space.check()
     limits = limits_of(row.broker, row.queue)
     consumer = Consumer(row.broker.address, row.queue, prefetch=limits.prefetch)
@@ -56,6 +58,7 @@ def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCh
                 if monotonic() - beaten > BEAT_SECONDS:
                     beaten = monotonic()
                     _report(beat, writer, last_at, "")
+                    refuse_read_only(row.broker_id)
 
 
 def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> None:

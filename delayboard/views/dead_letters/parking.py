@@ -101,7 +101,7 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def parking_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(Parking.objects.select_related("work"), pk=pk, broker=broker)
     with show_refusal(request, "", park_request.ParkError):
@@ -154,7 +154,7 @@ def parked_messages_change(request: HttpRequest, broker: Broker, pk: int) -> Htt
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def parked_messages_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(ParkedChange.objects.select_related("work"), pk=pk, broker=broker)
     with show_refusal(request, "", discard.ChangeError):

@@ -37,7 +37,7 @@ def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpRespon
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def check_queues(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Look for failed messages in undecided queues; what is found is proposed."""
     back = redirect(f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}")

@@ -156,6 +156,7 @@ def _published(
 ) -> HttpResponse:
     """Publishes the message, or requests the job of many, once a production broker is confirmed."""
     broker, data = form.chosen_broker, form.cleaned_data
+    access.require(request.user, broker, Role.OPERATOR, request=request)
     is_many = "send_many" in request.POST
     what = f"Up to {count_text(data['count'])} messages are" if is_many else "One message is"
     effect = Effect(f"{what} published in the virtual host {broker.vhost}.", reverse("publish"))

@@ -35,14 +35,14 @@ PAGE = 50
 LONG = ("parked_messages", "parking__handles")
 
 
-def with_batch(role: Role) -> Callable[[access.View], access.View]:
+def with_batch(role: Role, *, changes: bool = True) -> Callable[[access.View], access.View]:
     def decorate(view: access.View) -> access.View:
         @wraps(view)
         def guarded(request: HttpRequest, pk: int, **more: Any) -> HttpResponse:
             related = ("broker", "work", "created_by", "started_by", "topology", "parking__work")
             rows = ReplayBatch.objects.select_related(*related).defer(*LONG)
             batch = get_object_or_404(rows, pk=pk)
-            access.require(request.user, batch.broker, role)
+            access.require(request.user, batch.broker, role, request=request if changes else None)
             return view(request, batch, **more)
 
         return guarded
@@ -189,9 +189,11 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
     return found | {"item_filter": item_filter, "items": items, "shows": shows}
 
 
-def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpResponse]:
+def _make_action(
+    do: Callable[[Any, ReplayBatch], None], *, changes: bool = False
+) -> Callable[..., HttpResponse]:
     @require_POST
-    @with_batch(Role.OPERATOR)
+    @with_batch(Role.OPERATOR, changes=changes)
     def act(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         with show_refusal(request, "", change_state.BatchError):
             do(request.user, batch)
@@ -201,5 +203,5 @@ def _make_action(do: Callable[[Any, ReplayBatch], None]) -> Callable[..., HttpRe
 
 
 replay_pause = _make_action(change_state.pause)
-replay_resume = _make_action(change_state.resume)
+replay_resume = _make_action(change_state.resume, changes=True)
 replay_cancel = _make_action(change_state.cancel)

@@ -50,7 +50,7 @@ def client_conventions(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def client_convention_save(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Save what was typed; with `try` show what it reads in the messages of the `group`."""
     form = ClientConventionForm(request.POST)
@@ -60,7 +60,7 @@ def client_convention_save(request: HttpRequest, broker: Broker) -> HttpResponse
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def client_convention_delete(request: HttpRequest, broker: Broker) -> HttpResponse:
     name = request.POST.get("name", "")
     with show_refusal(request, REFUSED, ConventionError):
@@ -70,7 +70,7 @@ def client_convention_delete(request: HttpRequest, broker: Broker) -> HttpRespon
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def client_convention_import(request: HttpRequest, broker: Broker) -> HttpResponse:
     file = read_upload(request, "")
     if file is None:

@@ -45,7 +45,7 @@ def redaction(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.ADMIN)
+@access.with_broker(Role.ADMIN, changes=False)
 def redaction_rule_change(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Add a rule, or delete the one whose id is posted as `delete`."""
     with show_refusal(request, "Nothing was changed.", PatternError):

@@ -119,6 +119,7 @@ class Pipeline(Generic[Token]):
         Raises Conflict when an object has other arguments, NotFound when an end of a binding does
         not exist; messages in flight stay in flight.
         """
+        self._address.before_change()
         self._flush()
         with translate_errors(self._address):
             channel = self._connection.channel()
@@ -293,5 +294,6 @@ class Pipeline(Generic[Token]):
 @contextmanager
 def pipeline(address: Address, name: str) -> Iterator[Pipeline[Any]]:
     """A pipeline for the length of a block. Raises BrokerError."""
+    address.before_change()
     with open_connection(address, name) as connection:
         yield Pipeline(connection, address)

@@ -62,6 +62,8 @@ class Publisher:
         Raises Conflict when an object has other arguments, NotFound when an end of a binding does
         not exist.
         """
+        if definitions != Definitions():
+            self._address.before_change()
         declare(self._get_channel(), definitions)
 
     def _get_channel(self) -> pika.adapters.blocking_connection.BlockingChannel:
@@ -78,6 +80,7 @@ class Publisher:
         OutcomeUnknown when the connection broke before the answer, and Nacked when a queue refused
         it or failed: it may have been.
         """
+        self._address.before_change()
         try:
             content = (publish.exchange, publish.routing_key, publish.body)
             raw = RawProperties(publish.properties.raw)

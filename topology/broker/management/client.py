@@ -235,6 +235,7 @@ class Management:
 
     def _call(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
         if method != "GET":
+            self._address.before_change()
             self.before_change()
         self._begin()
         answer = self._send(method, where, body)

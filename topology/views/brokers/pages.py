@@ -52,7 +52,7 @@ def broker_add(request: HttpRequest) -> HttpResponse:
     return render(request, "topology/broker_form.html", {"form": form, "trials": trials})
 
 
-@access.with_broker(Role.ADMIN)
+@access.with_broker(Role.ADMIN, changes=False)
 def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
     form = BrokerForm(request.POST or None, instance=broker)
     if request.method == "POST" and form.is_valid():
@@ -96,7 +96,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def broker_test(request: HttpRequest, broker: Broker) -> HttpResponse:
     audit.record(request.user, "connection tested", broker=broker, what=broker.name)
     return _try_connection(request, broker)

@@ -75,7 +75,7 @@ def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     form = MuteForm(request.POST)
     _, worked = read_findings(broker)
@@ -98,7 +98,7 @@ def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse
 
 
 @require_POST
-@access.with_broker(Role.OPERATOR)
+@access.with_broker(Role.OPERATOR, changes=False)
 def finding_unmute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     if unmute_finding(request.user, broker, key):
         messages.success(request, "Finding unmuted.")

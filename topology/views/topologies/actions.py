@@ -55,7 +55,7 @@ def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
 
 
 @require_POST
-@with_topology(Role.OPERATOR)
+@with_topology(Role.OPERATOR, changes=False)
 def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
     is_wanted = request.POST.get("keep") == "yes"
     try:

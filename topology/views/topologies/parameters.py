@@ -33,7 +33,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
     first = PATTERNS[kind].FIELDS[0].name
     if request.method == "POST" and form.is_valid():
         broker = form.cleaned_data["broker"]
-        access.require(request.user, broker, Role.OPERATOR)
+        access.require(request.user, broker, Role.OPERATOR, request=request)
         params = form.cleaned_data["params"]
         try:
             made = create_topology(request.user, broker, kind, params)

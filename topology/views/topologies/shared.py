@@ -24,14 +24,19 @@ from topology.patterns.pattern import MADE_UP
 from topology.views.redirect_back import next_of
 
 
-def with_topology(role: Role) -> Callable[[access.View], access.View]:
-    """A view of `/topologies/<slug>/`: hands it the Topology, if the user holds the role."""
+def with_topology(role: Role, *, changes: bool = True) -> Callable[[access.View], access.View]:
+    """A view of `/topologies/<slug>/`: hands it the Topology, if the user holds the role.
+
+    `changes` as of `access.with_broker`.
+    """
 
     def decorate(view: access.View) -> access.View:
         @wraps(view)
         def guarded(request: HttpRequest, slug: str) -> HttpResponse:
             topology = get_object_or_404(Topology.objects.select_related("broker"), slug=slug)
-            access.require(request.user, topology.broker, role)
+            access.require(
+                request.user, topology.broker, role, request=request if changes else None
+            )
             return view(request, topology)
 
         return guarded
