@@ -274,7 +274,9 @@ STATES: list[tuple[Callable[[Case], Written], str, str]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.queue[:20])
-@pytest.mark.parametrize(("write", "library", "facts"), STATES, ids=lambda one: str(one)[:24])
+@pytest.mark.parametrize(
+    ("write", "library", "facts"), STATES, ids=lambda one: getattr(one, "__name__", str(one)[:24])
+)
 def test_what_each_library_states_of_a_failure(
     case: Case, write: Callable[[Case], Written], library: str, facts: str
 ) -> None:
