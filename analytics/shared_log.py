@@ -1,14 +1,15 @@
 """The log of all hosts: each moves its finished hours to LOG_URL, whoever computes a day reads all.
 
 A host sends what an hour has got since the last time as one part, which never changes: first the
-object, then its row. A kill between them sends the part again under the same name. So each line is
-in one part, and a reader that has the parts of all rows has each line once.
+object, then its row. A kill between them leaves an object that nobody reads, and the part is sent
+again. So each line is in the part of one row, and a reader that has those has each line once.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,6 +88,7 @@ def send(log: Path, unsent: Unsent, *, is_over: bool = False) -> None:
     Raises StorageError and LogError.
     """
     part = SentPart(host=name_of(log), day=unsent.day, hour=unsent.hour, number=unsent.number)
+    part.uid = secrets.token_hex(4)
     make_folder(log / OUTBOX)
     packed = log / OUTBOX / f"{os.getpid()}.gz"
     folder = log / part.path.rpartition("/")[0]

@@ -33,8 +33,8 @@ from topology.management.input_file import is_file
 OURS = frozenset({"topology", "analytics", "delayboard"})
 # Accounts, their sessions and their unlocking: these are needed first on a new installation.
 ACCOUNTS = frozenset({"django.contrib.auth", "django.contrib.sessions", "axes"})
-# It migrates any database itself.
-MIGRATING = "run"
+# They migrate any database themselves.
+MIGRATING = frozenset({"run", "restore"})
 # They take a file of definitions, or a broker.
 FOR_FILES = frozenset({"lint", "recognize"})
 MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
@@ -110,7 +110,7 @@ def _run(arguments: Sequence[str]) -> None:
 def needs_database(arguments: Sequence[str]) -> bool:
     """Whether it is one of our commands, or one for accounts, which need the tables."""
     name = arguments[1] if len(arguments) > 1 else ""
-    if name == MIGRATING or {"-h", "--help"} & set(arguments) or checks_file(arguments):
+    if name in MIGRATING or {"-h", "--help"} & set(arguments) or checks_file(arguments):
         return False
     django.setup()
     return get_commands().get(name) in OURS | ACCOUNTS

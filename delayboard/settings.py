@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 from datetime import datetime, timedelta
-from hashlib import sha256
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -110,7 +109,7 @@ CREDENTIAL_KEYS = (
     os.environ.get("CREDENTIAL_KEYS") or _stored_secret("credential_keys", _encryption_key)
 ).split()
 # Shows whether the processes of all hosts have the same keys.
-KEYS_FINGERPRINT = sha256("\n".join([SECRET_KEY, *CREDENTIAL_KEYS]).encode()).hexdigest()[:12]
+KEYS_FINGERPRINT = environment.fingerprint(SECRET_KEY, *CREDENTIAL_KEYS)
 DEBUG = is_enabled("DEBUG")
 ALLOWED_HOSTS = texts("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]", HOST, "board.example.com")
 CSRF_TRUSTED_ORIGINS = texts("CSRF_TRUSTED_ORIGINS", "", ORIGIN, "https://board.example.com")

@@ -65,6 +65,7 @@ class Migration(migrations.Migration):
                 ("day", models.DateField()),
                 ("hour", models.PositiveSmallIntegerField()),
                 ("number", models.PositiveIntegerField()),
+                ("uid", models.CharField(max_length=8)),
                 ("bytes", models.BigIntegerField()),
                 ("files", models.JSONField()),
                 ("sent_at", models.DateTimeField()),

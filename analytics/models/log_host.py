@@ -52,13 +52,15 @@ class SentPart(models.Model):
     """Lines of a host's hour that lie at LOG_URL as one object, which never changes.
 
     `files` has, of each file of the hour, the byte until which its lines are in this or an earlier
-    part. `bytes` is the size of the lines. The row is written after the object.
+    part. `bytes` is the size of the lines. The row is written after the object, whose name is used
+    once: a database that was restored does not know all objects.
     """
 
     host = models.CharField(max_length=100)
     day = models.DateField()
     hour = models.PositiveSmallIntegerField()
     number = models.PositiveIntegerField()
+    uid = models.CharField(max_length=8)
     bytes = models.BigIntegerField()
     files = models.JSONField()
     sent_at = models.DateTimeField()
@@ -78,7 +80,7 @@ class SentPart(models.Model):
     def path(self) -> str:
         """In the log that is made of all hosts'; with `.gz` below LOG_URL."""
         folder = f"date={self.day}/hour={self.hour:02}"
-        return f"{folder}/host.{self.host}-{self.number}.jsonl"
+        return f"{folder}/host.{self.host}-{self.number}-{self.uid}.jsonl"
 
 
 class CompactedDay(models.Model):

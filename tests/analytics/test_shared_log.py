@@ -81,7 +81,7 @@ def test_each_line_of_all_hosts_is_read_once_also_those_that_come_late(hosts: li
     assert not shared_log.find_unsent(hosts[0], date.min)
 
 
-def test_a_kill_between_object_and_row_sends_the_part_again_under_its_name(
+def test_a_kill_between_object_and_row_sends_the_part_again(
     hosts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = hosts[0]

@@ -1,0 +1,1 @@
+"""Backup and restore of a site: database, keys, event log and Parquet."""
