@@ -10,16 +10,22 @@ class DelayboardConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from allauth.mfa.signals import authenticator_added, authenticator_removed
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
         from delayboard.dead_letters.parked.signals import replayed_messages_returned
-        from delayboard.sign_in import sessions, throttle, time_zone
+        from delayboard.sign_in import second_factor, sessions, throttle, time_zone
 
         assert checks
         replayed_messages_returned.connect(record_returned, dispatch_uid="outcome.record_returned")
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
         user_logged_in.connect(time_zone.remember, dispatch_uid="time_zone.remember")
+        user_logged_in.connect(second_factor.note_missing, dispatch_uid="second_factor.missing")
+        authenticator_added.connect(second_factor.record_added, dispatch_uid="second_factor.added")
+        authenticator_removed.connect(
+            second_factor.record_removed, dispatch_uid="second_factor.removed"
+        )
         # Django's own receiver fails with the sign-in when the disk is full.
         user_logged_in.disconnect(dispatch_uid="update_last_login")
         user_logged_in.connect(throttle.note_last_login, dispatch_uid="throttle.note_last_login")

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import django
+from django.conf import settings
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from delayboard import log_context
 from delayboard.page_handler import PageHandler
@@ -49,10 +51,21 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             message = {**message, "headers": [*(message.get("headers") or ()), header]}
         await send(message)
 
-    if scope["type"] == "websocket":
-        await _socket(scope, receive, answer)
-    else:
-        await _pages(scope, receive, answer)
+    # Who is connected: a header of a trusted proxy counts by this address.
+    scope["peer"] = scope.get("client")
+    await _requests(scope, receive, answer)
+
+
+async def _request(scope: Scope, receive: Receive, send: Send) -> None:
+    await (_socket if scope["type"] == "websocket" else _pages)(scope, receive, send)
+
+
+# As uvicorn itself does with proxy_headers, which would forget the address before.
+_requests: Any = (
+    ProxyHeadersMiddleware(_request, os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"))  # type: ignore[arg-type]
+    if settings.BEHIND_TLS
+    else _request
+)
 
 
 async def _socket(scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 # Other programs have no settings of these names: one that nothing reads is misspelt.
-OUR_NAMES = re.compile(r"(?:DELAYBOARD|NIGHTLY|EMAIL)_.+|KEEP_.+_(?:DAYS|MB)")
+OUR_NAMES = re.compile(r"(?:DELAYBOARD|NIGHTLY|EMAIL|OIDC|REMOTE_USER)_.+|KEEP_.+_(?:DAYS|MB)")
 # What Spark understands, which starts at night.
 SPARK_FORMS = {
     "SPARK_MASTER": (r"local(\[.+\])?|spark://.+|yarn|k8s://.+", "spark://host:7077"),
@@ -36,6 +36,9 @@ def unknown_names(names: Iterable[str]) -> list[str]:
         *("DELAYBOARD_VAR", "DELAYBOARD_CACHE", "NIGHTLY_CRON", "NIGHTLY_TIME_ZONE"),
         *("EMAIL_HOST", "EMAIL_HOST_USER", "EMAIL_HOST_PASSWORD", "EMAIL_PORT"),
         *("EMAIL_USE_TLS", "EMAIL_USE_SSL", "KEEP_PARKED_MB"),
+        *("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_NAME", "OIDC_SCOPES"),
+        *("OIDC_GROUPS_CLAIM", "REMOTE_USER_PROXIES", "REMOTE_USER_HEADER"),
+        *("REMOTE_USER_GROUPS_HEADER", "REMOTE_USER_SIGN_OUT_URL"),
         *settings.KEEP_DAYS,
     }
     return sorted(name for name in names if OUR_NAMES.fullmatch(name) and name not in read)

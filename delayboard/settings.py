@@ -125,6 +125,11 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "axes",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "topology",
     "analytics",
     "delayboard",
@@ -140,7 +145,11 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    # django-allauth keeps the request for its forms and adapters.
+    "allauth.account.middleware.AccountMiddleware",
+    "delayboard.sign_in.remote_user.ProxyUserMiddleware",
     "delayboard.middleware.SessionUseMiddleware",
+    "delayboard.sign_in.second_factor.SecondFactorMiddleware",
     "delayboard.middleware.TimeZoneMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "delayboard.middleware.GrantsMiddleware",
@@ -179,6 +188,7 @@ AUTH_PASSWORD_VALIDATORS = [
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
+    "delayboard.sign_in.remote_user.ProxyUserBackend",
 ]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "now"
@@ -228,6 +238,75 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
     SILENCED_SYSTEM_CHECKS = ["security.W021"]
+
+# Sign-in: docs/sign-in.md. By a password, by a provider of OpenID Connect, or by a proxy.
+OIDC_ISSUER = os.environ.get("OIDC_ISSUER", "").strip()
+OIDC_NAME = os.environ.get("OIDC_NAME", "").strip() or "single sign-on"
+OIDC_GROUPS_CLAIM = os.environ.get("OIDC_GROUPS_CLAIM", "").strip() or "groups"
+OIDC_CLIENT_ID = os.environ.get("OIDC_CLIENT_ID", "").strip()
+OIDC_SCOPES = texts("OIDC_SCOPES", "openid,profile,email", r"\S+", "openid,profile,email,groups")
+REMOTE_USER_PROXIES = networks("REMOTE_USER_PROXIES")
+REMOTE_USER_HEADER = os.environ.get("REMOTE_USER_HEADER", "").strip() or "Remote-User"
+REMOTE_USER_GROUPS_HEADER = (
+    os.environ.get("REMOTE_USER_GROUPS_HEADER", "").strip() or "Remote-Groups"
+)
+REMOTE_USER_SIGN_OUT_URL = os.environ.get("REMOTE_USER_SIGN_OUT_URL", "").strip()
+HIDE_LOCAL_SIGN_IN = is_enabled("HIDE_LOCAL_SIGN_IN")
+SECOND_FACTOR_ROLE = os.environ.get("SECOND_FACTOR_ROLE", "").strip().lower()
+_is_secure = OIDC_ISSUER.startswith(("https://", "http://127.0.0.1", "http://localhost"))
+if OIDC_ISSUER and not _is_secure:
+    raise refuse("OIDC_ISSUER", "Set an address that begins with https://.")
+if OIDC_ISSUER and not OIDC_CLIENT_ID:
+    raise ImproperlyConfigured("OIDC_ISSUER is set and OIDC_CLIENT_ID is not. Set both.")
+if HIDE_LOCAL_SIGN_IN and not (OIDC_ISSUER or REMOTE_USER_PROXIES):
+    raise ImproperlyConfigured(
+        "HIDE_LOCAL_SIGN_IN is 1, and there is no other sign-in. Set OIDC_ISSUER or "
+        "REMOTE_USER_PROXIES, or unset it."
+    )
+if SECOND_FACTOR_ROLE not in ("", "viewer", "operator", "admin"):
+    raise refuse("SECOND_FACTOR_ROLE", "Set viewer, operator or admin, or unset it.")
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "APPS": [
+            {
+                "provider_id": "company",
+                "name": OIDC_NAME,
+                "client_id": OIDC_CLIENT_ID,
+                "secret": os.environ.get("OIDC_CLIENT_SECRET", ""),
+                "settings": {"server_url": OIDC_ISSUER, "oauth_pkce_enabled": True},
+            }
+        ]
+        if OIDC_ISSUER
+        else [],
+        "SCOPE": OIDC_SCOPES,
+        "OAUTH_PKCE_ENABLED": True,
+    }
+}
+SOCIALACCOUNT_ADAPTER = "delayboard.sign_in.provider.ProviderAdapter"
+# The button is a link: a form could not be redirected to another host by our CSP. The state and
+# PKCE protect what comes back.
+SOCIALACCOUNT_LOGIN_ON_GET = True
+SOCIALACCOUNT_AUTO_SIGNUP = True
+SOCIALACCOUNT_EMAIL_VERIFICATION = ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_ADAPTER = "delayboard.sign_in.accounts.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_UNIQUE_EMAIL = False
+# Failures of passwords and of codes are counted by django-axes alone: DECISIONS.md.
+ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False
+MFA_ADAPTER = "delayboard.sign_in.second_factor.SecondFactorAdapter"
+MFA_FORMS = {
+    "authenticate": "delayboard.sign_in.second_factor_forms.CodeForm",
+    "reauthenticate": "delayboard.sign_in.second_factor_forms.RepeatedCodeForm",
+    "add_webauthn": "delayboard.sign_in.second_factor_forms.PasskeyForm",
+}
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_TOTP_ISSUER = "Delayboard"
+MFA_TOTP_TOLERANCE = 1
+# Browsers refuse passkeys without TLS but on localhost.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not BEHIND_TLS
 
 # Nothing changes a broker; a switch in the browser does the same for a time.
 READ_ONLY = is_enabled("READ_ONLY")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from allauth.account.decorators import secure_admin_login
+from allauth.account.views import reauthenticate
 from django.contrib import admin
-from django.contrib.auth import views as accounts
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from delayboard.sign_in.forms import GuardedAdminForm, GuardedForm
 from delayboard.views import (
     broker_start,
     delay_migration,
@@ -41,9 +41,12 @@ from delayboard.views.settings import (
     retention,
     system,
 )
+from delayboard.views.sign_in import groups as group_roles
+from delayboard.views.sign_in import permissions, sessions, sign_in
 
 handler500 = "delayboard.views.errors.show_server_error"
-admin.site.login_form = GuardedAdminForm
+# One page checks passwords and second factors.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 admin.autodiscover()
 
 _dead_letters = [
@@ -127,8 +130,32 @@ urlpatterns = [
     path("alerts/receiver/", alerts.alert_receiver, name="alert_receiver"),
     path("alerts/<int:pk>/send/", alerts.alert_send, name="alert_send"),
     path("retention/", retention.retention, name="retention"),
-    path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
-    path("logout/", accounts.LogoutView.as_view(), name="logout"),
+    # The second names are those by which django-allauth knows these pages.
+    path("login/", sign_in.SignInView.as_view(), name="login"),
+    path("login/", sign_in.SignInView.as_view(), name="account_login"),
+    path("logout/", sign_in.SignOutView.as_view(), name="logout"),
+    path("logout/", sign_in.SignOutView.as_view(), name="account_logout"),
+    path("login/link/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
+    path("login/provider/", sign_in.provider_sign_in, name="provider_sign_in"),
+    path(
+        "login/provider/callback/",
+        sign_in.provider_callback,
+        {"provider_id": "company"},
+        name="openid_connect_callback",
+    ),
+    path("confirm/", reauthenticate, name="account_reauthenticate"),
+    path("second-factor/", include("allauth.mfa.urls")),
+    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/end/", sessions.session_end, name="session_end"),
+    path("sign-in/", group_roles.group_roles, name="group_roles"),
+    path("sign-in/change/", group_roles.group_role_change, name="group_role_change"),
+    path("permissions/", permissions.permissions, name="permissions"),
+    path("read-only/", permissions.read_only_switch, name="read_only_switch"),
+    path(
+        "permissions/reset-second-factor/",
+        permissions.second_factor_reset,
+        name="second_factor_reset",
+    ),
     path("preferences/", account.preferences, name="preferences"),
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.

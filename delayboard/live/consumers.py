@@ -14,6 +14,7 @@ from structlog.contextvars import bind_contextvars
 from delayboard.live import subjects
 from delayboard.live.feed import feed
 from delayboard.live.guard import NOT_ALLOWED, OpenPage, guard
+from delayboard.sign_in.second_factor import MISSING
 
 NOT_SIGNED_IN = 4401
 
@@ -72,7 +73,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
         def find() -> subjects.Subject | None:
             subject = subjects.find(route["kind"], route["name"], settings.POLL_SECONDS)
-            return subject if subject and subjects.may_watch(user, subject) else None
+            if subject is None or self.scope["session"].get(MISSING):
+                return None
+            return subject if subjects.may_watch(user, subject) else None
 
         return await sync_to_async(find)()
 

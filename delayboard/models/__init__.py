@@ -15,6 +15,7 @@ from delayboard.models.counter_sample import CounterSample
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
 from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, QueueDepth
 from delayboard.models.delay_migration import DelayMigration, MovedMessage
+from delayboard.models.group_role import EVERYBODY, GroupRole
 from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import (
     ParkedField,

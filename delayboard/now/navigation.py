@@ -26,7 +26,10 @@ DEAD_LETTERS = "dead_letters"
 REPLAYS = "replays"
 TOPOLOGIES = "topology:topologies"
 FINDINGS = "topology:findings_overview"
-_OF_SYSTEM = ("topology:brokers", "topology:audit", "retention", "alerts", "demo")
+_OF_SYSTEM = (
+    *("topology:brokers", "topology:audit", "retention", "alerts", "demo"),
+    *("permissions", "group_roles", "sessions"),
+)
 # Of each kind; a longer text finds the others.
 MOST = 8
 LONGEST_TEXT = 200
@@ -188,6 +191,8 @@ def _pages(rights: Rights) -> Iterator[Place]:
     yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
     yield Place(Link("Changes of scheduled messages", "scheduled_changes"))
     yield Place(Link("Data retention", "retention"))
+    yield Place(Link("Permissions", "permissions"))
+    yield Place(Link("Sessions", "sessions"))
     if rights.may_audit:
         yield Place(Link("Audit", "topology:audit"))
 

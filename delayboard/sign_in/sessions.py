@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,15 +21,35 @@ from django.contrib.sessions.models import Session
 from django.core import signing
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 
+from topology.audit import client_address
 from topology.database.optional_writes import note_refusal, try_write, waiting_briefly
 
 # The absolute end of a session, and its last use, in seconds.
-ENDS_AT, USED_AT = "ends_at", "used_at"
+ENDS_AT, USED_AT, BEGAN_AT = "ends_at", "used_at", "began_at"
 SALT = "delayboard.sign_in.sessions"
 SEALED_SECONDS = 3600
 # Each note of use is a write.
 NOTE_SECONDS = 60
+# Who began the session, for the list of sessions.
+ADDRESS, BROWSER = "address", "browser"
+LONGEST_BROWSER = 200
+# Too long for a cookie, or of no use in one.
+NOT_SEALED = ("provider_id_token",)
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """A session of a person, for a list. `name` is no key: it opens nothing."""
+
+    name: str
+    user_id: int
+    address: str
+    browser: str
+    began_at: datetime | None
+    used_at: datetime | None
+    is_current: bool
 
 
 class SessionStore(rows.SessionStore):
@@ -60,6 +81,7 @@ class SessionStore(rows.SessionStore):
                 if not must_create:
                     return None
         data = self._get_session(no_load=must_create)  # type: ignore[attr-defined]
+        data = {name: value for name, value in data.items() if name not in NOT_SEALED}
         last = int(time.time()) + SEALED_SECONDS
         data[ENDS_AT] = min(last, data.get(ENDS_AT, last))
         self._session_key = signing.dumps(data, salt=SALT, compress=True)
@@ -83,6 +105,48 @@ def read_sessions(keys: Collection[str]) -> dict[str, dict[str, Any]]:
     return found | {key: stores[key].load() for key in keys if is_sealed(key)}
 
 
+def list_sessions(current: str | None, user_id: int | None = None) -> list[SignedIn]:
+    """The sessions of this person, or of everybody, the last used first.
+
+    Those that are in a cookie alone, which began while the database took no writes, are missing.
+    """
+    found = []
+    for row in Session.objects.filter(expire_date__gt=timezone.now()):
+        data = SessionStore().decode(row.session_data)
+        owner = int(data.get(SESSION_KEY, 0))
+        if owner and user_id in (None, owner):
+            found.append(
+                SignedIn(
+                    _name_of(row.session_key),
+                    owner,
+                    data.get(ADDRESS, ""),
+                    data.get(BROWSER, ""),
+                    _moment(data.get(BEGAN_AT)),
+                    _moment(data.get(USED_AT)),
+                    row.session_key == current,
+                )
+            )
+    return sorted(found, key=lambda one: one.used_at or _moment(0), reverse=True)  # type: ignore[arg-type,return-value]
+
+
+def end_session(name: str, user_id: int | None = None) -> int | None:
+    """End the session of this name, if it is of this person; returns whose it was."""
+    for row in Session.objects.all():
+        owner = int(SessionStore().decode(row.session_data).get(SESSION_KEY, 0))
+        if _name_of(row.session_key) == name and owner and user_id in (None, owner):
+            row.delete()
+            return owner
+    return None
+
+
+def _name_of(key: str) -> str:
+    return salted_hmac(SALT, key, algorithm="sha256").hexdigest()[:32]
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 def is_sealed(key: str | None) -> bool:
     """Whether the key contains the data itself: the key of a row has no colon."""
     return key is not None and ":" in key
@@ -91,6 +155,9 @@ def is_sealed(key: str | None) -> bool:
 def begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
     """Receives Django's signal of a sign-in: the absolute time begins."""
     request.session[ENDS_AT] = int(time.time() + settings.SESSION_MAX_HOURS * 3600)
+    request.session[BEGAN_AT] = int(time.time())
+    request.session[ADDRESS] = client_address(request) or ""
+    request.session[BROWSER] = request.META.get("HTTP_USER_AGENT", "")[:LONGEST_BROWSER]
     _restart_idle_time(request.session)
 
 

@@ -41,7 +41,7 @@ KNOWN_DAYS = 30
 CHECKING = Lock()
 
 
-class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
+class Throttle(AxesDatabaseHandler):
     """Counts by account and address, by address, and by account."""
 
     def get_failures(

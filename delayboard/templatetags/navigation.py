@@ -17,6 +17,7 @@ from delayboard.demo.script import TOUR
 from delayboard.now.navigation import PAGES, Badge, Page, count_badges
 from topology import access
 from topology.models import Broker
+from topology.models.read_only import site_reason
 
 register = template.Library()
 
@@ -45,6 +46,9 @@ class Header:
     brokers: Sequence[Broker]
     switches: Sequence[tuple[Broker, str]]
     all_url: str
+    # What a read-only switch is on for, and why; "" without one.
+    read_only: str
+    read_only_reason: str
 
 
 @register.simple_tag(takes_context=True)
@@ -54,6 +58,8 @@ def read_header(context: template.Context) -> Header:
     visible = list(access.visible_brokers(request.user))
     broker: Broker | None = context.get("broker")
     chosen = broker if len(visible) > 1 and _is_chosen(request, broker) else None
+    shown = broker or (visible[0] if len(visible) == 1 else None)
+    read_only, reason = _read_only([shown] if shown else visible)
     badges = count_badges([chosen] if chosen else visible, timezone.now())
     currents = {page: _current(request, page) for page in PAGES}
     here = next((page for page, current in currents.items() if current), PAGES[0])
@@ -63,12 +69,26 @@ def read_header(context: template.Context) -> Header:
             Tab(page, _address(page, chosen), current, badges.get(page.url_name))
             for page, current in currents.items()
         ],
-        broker or (visible[0] if len(visible) == 1 else None),
+        shown,
         chosen,
         visible,
         [(one, _address(switched, one)) for one in visible],
         _address(switched, None),
+        read_only,
+        reason,
     )
+
+
+def _read_only(brokers: Sequence[Broker]) -> tuple[str, str]:
+    """The label of the header and its explanation; two empty texts without a switch."""
+    if reason := site_reason():
+        return "Read-only", reason
+    names = [broker.name for broker in brokers if broker.is_read_only]
+    if not names:
+        return "", ""
+    label = f"{len(names)} brokers" if len(names) > 1 else names[0] if len(brokers) > 1 else ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"Read-only: {label}" if label else "Read-only", f"{', '.join(names)} {verb} read-only."
 
 
 @register.simple_tag(takes_context=True)

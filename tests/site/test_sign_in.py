@@ -53,11 +53,9 @@ def _empty_memory() -> Iterator[None]:
     cache.clear()
 
 
-def sign_in(
-    password: str = PASSWORD, *, name: str = "ada", address: str = HOME, page: str = "/login/"
-) -> Any:
+def sign_in(password: str = PASSWORD, *, name: str = "ada", address: str = HOME) -> Any:
     fields = {"username": name, "password": password}
-    return Client().post(page, fields, REMOTE_ADDR=address)
+    return Client().post("/login/", fields, REMOTE_ADDR=address)
 
 
 def fail(times: int, *, name: str = "ada", address: str = HOME) -> list[int]:
@@ -69,19 +67,23 @@ def actions() -> list[str]:
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
 def test_an_account_is_closed_to_an_address_that_guesses_and_says_until_when(
-    ada: User, clock: time_machine.Traveller, page: str
+    ada: User, clock: time_machine.Traveller
 ) -> None:
     assert fail(PAIR_LIMIT) == [200] * (PAIR_LIMIT - 1) + [429]
     clock.shift(timedelta(minutes=4))
-    refused = sign_in(page=page)
+    refused = sign_in()
     assert (refused.status_code, refused["Retry-After"]) == (429, "660")
     assert "Try again in 11 minutes, at 03:15 UTC." in refused.content.decode()
     assert f"manage.py axes_reset_ip {HOME}" in refused.content.decode()
-    assert sign_in(page="/login/", address=AWAY).status_code == 302
+    assert sign_in(address=AWAY).status_code == 302
     clock.shift(timedelta(minutes=11, seconds=1))
-    assert sign_in(page=page).status_code == 302
+    assert sign_in().status_code == 302
+
+
+def test_djangos_admin_has_no_sign_in_of_its_own() -> None:
+    answer = Client().post("/admin/login/", {"username": "ada", "password": PASSWORD})
+    assert (answer.status_code, answer["Location"]) == (302, "/login/?next=%2Fadmin%2Flogin%2F")
 
 
 def test_tries_while_an_account_is_closed_do_not_keep_it_closed(
@@ -146,7 +148,6 @@ def test_new_names_during_a_lock_add_nothing_to_the_audit_log(ada: User) -> None
 
 
 @pytest.mark.both_databases
-@pytest.mark.both_databases
 def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
     root = User.objects.create_superuser("root")
     admin = Client()
@@ -202,10 +203,7 @@ def test_guesses_in_memory_end_in_time_and_with_a_success(
 
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
-def test_guesses_at_once_do_not_pass_the_limit(
-    ada: User, monkeypatch: pytest.MonkeyPatch, page: str
-) -> None:
+def test_guesses_at_once_do_not_pass_the_limit(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     both = Barrier(2)
 
@@ -217,7 +215,7 @@ def test_guesses_at_once_do_not_pass_the_limit(
 
     def guess(number: int) -> int:
         try:
-            return int(sign_in(f"guess {number}", page=page).status_code)
+            return int(sign_in(f"guess {number}").status_code)
         finally:
             connection.close()
 

@@ -37,5 +37,6 @@ class Command(BoardCommand):
             log_config=None,
             lifespan="on",
             timeout_graceful_shutdown=3,
-            proxy_headers=settings.BEHIND_TLS,
+            # delayboard/asgi.py reads them.
+            proxy_headers=False,
         )

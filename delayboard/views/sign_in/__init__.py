@@ -1,0 +1,1 @@
+"""Pages of sign-in: password, provider, link, sessions, roles of groups, permissions."""
