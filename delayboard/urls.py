@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from allauth.account.decorators import secure_admin_login
+from allauth.account.models import EmailAddress
 from allauth.account.views import reauthenticate
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -45,6 +48,10 @@ from delayboard.views.sign_in import groups as group_roles
 from delayboard.views.sign_in import permissions, sessions, sign_in
 
 handler500 = "delayboard.views.errors.show_server_error"
+# What people may edit of these, other pages show.
+for unused in (EmailAddress, SocialApp, SocialAccount, SocialToken, Authenticator):
+    if admin.site.is_registered(unused):
+        admin.site.unregister(unused)
 # One page checks passwords and second factors.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 admin.autodiscover()
@@ -144,6 +151,7 @@ urlpatterns = [
         name="openid_connect_callback",
     ),
     path("confirm/", reauthenticate, name="account_reauthenticate"),
+    path("second-factor/webauthn/login/", sign_in.passkey_sign_in, name="mfa_login_webauthn"),
     path("second-factor/", include("allauth.mfa.urls")),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/end/", sessions.session_end, name="session_end"),

@@ -34,7 +34,9 @@ def read_values(claims: Mapping[str, Any], path: str) -> list[str]:
             found = found.get(name) if isinstance(found, Mapping) else None
     values = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     texts = (value.strip() for value in values if isinstance(value, str))
-    return [text for text in texts if 0 < len(text) <= LONGEST_VALUE][:MOST_VALUES]
+    return [text for text in texts if 0 < len(text) <= LONGEST_VALUE and text.isprintable()][
+        :MOST_VALUES
+    ]
 
 
 def find_roles(values: Collection[str]) -> Roles:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
+from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
 from django.contrib import auth
@@ -103,6 +104,9 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         """Read the groups, before an account is made. Raises ImmediateHttpResponse with a page."""
+        # Else “?process=connect” would join it with the account that is signed in.
+        if sociallogin.state.get("process") != AuthProcess.LOGIN:
+            raise ImmediateHttpResponse(refuse(request, STALE))
         # Nobody is recognized by an address.
         sociallogin.email_addresses = []
         groups = read_groups(sociallogin)
@@ -117,6 +121,13 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
             raise ImmediateHttpResponse(refuse(request, str(refusal))) from refusal
         if sociallogin.is_existing:
             give_roles(sociallogin.user, find_roles(groups), groups)
+
+    def populate_user(
+        self, request: HttpRequest, sociallogin: SocialLogin, data: Mapping[str, Any]
+    ) -> Any:
+        """Names and address for a new account, as texts that every database takes."""
+        texts = {name: str(value or "").replace("\0", "") for name, value in data.items()}
+        return super().populate_user(request, sociallogin, texts)
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         return True

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
 from delayboard.sign_in.accounts import CLOSED
-from delayboard.sign_in.groups import NoRole, find_roles, give_roles, require_roles
+from delayboard.sign_in.groups import NoRole, find_roles, give_roles, read_values, require_roles
 from delayboard.sign_in.refusal import refuse
 from topology import audit
 
@@ -59,20 +59,24 @@ class ProxyUserMiddleware(MiddlewareMixin):
 
 def _sign_in(request: HttpRequest, name: str) -> HttpResponse | None:
     """None when the person is signed in, else the page that says why not."""
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        return refuse(
+            request,
+            f"The proxy sent no name of an account in “{settings.REMOTE_USER_HEADER}”. Ask an "
+            f"administrator to send a name with at most {LONGEST_NAME} characters.",
+        )
     text = read_header(request, settings.REMOTE_USER_GROUPS_HEADER)
-    groups = [group.strip() for group in text.split(",") if group.strip()]
+    groups = read_values({"groups": text.split(",")}, "groups")
     account = User.objects.filter(username=name).first()
     if account is not None and account.has_usable_password():
         return refuse(
             request,
-            f"The account “{name[:LONGEST_NAME]}” has a password in Delayboard, so a proxy cannot "
+            f"The account “{name}” has a password in Delayboard, so a proxy cannot "
             "open it. Ask an administrator to rename it, or to disable its password.",
         )
     if account is not None and not account.is_active:
         return refuse(request, CLOSED)
     try:
-        if len(name) > LONGEST_NAME:
-            raise NoRole(f"A name in “{settings.REMOTE_USER_HEADER}” has at most 150 characters.")
         require_roles(groups, settings.REMOTE_USER_GROUPS_HEADER)
     except NoRole as refusal:
         if account is not None:

@@ -65,6 +65,10 @@ DOWNLOADS = frozenset(
 )
 
 
+# Steps of a sign-in, each after another one: tests/browser/test_sign_in_walk.py.
+STEPS = ("account_", "mfa_", "openid_connect_", "provider_", "sign_in_link")
+
+
 def some_address(view: str) -> str:
     """An address of this view, of a thing that need not exist."""
     for arguments in ([], ["x"], ["1"], ["00000000-0000-0000-0000-000000000000"], ["x", "1"]):
@@ -83,6 +87,10 @@ def fresh(user: User) -> Scene:
     scene.add("password", "password")
     scene.add("preferences", "preferences")
     scene.add("alerts", "alerts")
+    scene.add("permissions", "permissions")
+    scene.add("sessions", "sessions")
+    scene.add("group-roles", "group_roles")
+    scene.add("second-factor", "mfa_index")
     scene.add("runs", "analytics:runs")
     scene.add("broker-add", "topology:broker_add")
     for kind in PATTERNS:

@@ -39,7 +39,7 @@ def sign_in(page: Page) -> None:
     page.goto("/")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill("a long enough password")
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page).to_have_url(re.compile(r"/$"))
 
 

@@ -210,7 +210,7 @@ def change_the_password_and_leave(page: Page) -> None:
     expect(page.get_by_text("Your password was changed.")).to_be_visible()
     page.locator(".top-end summary").click()
     press(page, "Sign out")
-    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 
 
 def test_every_form_does_its_work(plain: Page, ada: User, vhost: Vhost) -> None:

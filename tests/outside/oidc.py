@@ -50,9 +50,9 @@ class Person:
         self.site = Client()
         self._there = requests.Session()
 
-    def sign_in(self, *, aborts: bool = False) -> Any:
+    def sign_in(self, query: str = "", *, aborts: bool = False) -> Any:
         """Follow each page of the provider; returns the site's answer to what comes back."""
-        answer = self.site.get("/login/provider/")
+        answer = self.site.get(f"/login/provider/{query}")
         if answer.status_code != 302:
             return answer
         address = answer["Location"]

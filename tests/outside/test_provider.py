@@ -83,6 +83,14 @@ def test_a_local_account_of_the_same_name_is_another_one() -> None:
     assert not account.user.has_usable_password()
 
 
+def test_no_address_joins_the_provider_with_an_account_that_is_signed_in() -> None:
+    GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
+    ada = Person("ada")
+    ada.site.force_login(make_user("root", Role.ADMIN))
+    assert ada.sign_in("?process=connect").status_code == 403
+    assert not SocialAccount.objects.exists()
+
+
 def test_a_deactivated_account_is_refused() -> None:
     GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
     ada = Person("ada")

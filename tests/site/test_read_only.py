@@ -69,7 +69,9 @@ def test_a_broker_is_switched_in_its_form_and_named_in_the_header(admin: Client)
     broker = make_broker(name="Staging")
     make_broker(name="Production")
     address = reverse("topology:broker_edit", args=[broker.slug])
-    form = admin.get(address).context["form"]
+    answer = admin.get(address)
+    assert "Delayboard changes no message and no object of this broker." in answer.content.decode()
+    form = answer.context["form"]
     fields = {name: form[name].value() or "" for name in form.fields} | {"is_read_only": "on"}
     admin.post(address, fields)
     assert ">Read-only: Staging</a>" in admin.get("/").content.decode()

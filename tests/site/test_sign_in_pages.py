@@ -121,6 +121,7 @@ def test_hidden_passwords_leave_a_link_for_the_last_administrator(settings: Sett
     page = Client().get("/login/").content.decode()
     assert "Sign in with Company" in page
     assert "password" not in page.lower()
+    assert Client().get("/second-factor/webauthn/login/").status_code == 403
     refused = Client().post("/login/", {"username": "root", "password": PASSWORD})
     assert refused.status_code == 403
     assert "Passwords are switched off." in refused.content.decode()

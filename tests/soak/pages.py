@@ -150,7 +150,7 @@ class OpenPages:
         page.goto("/login/")
         page.get_by_label("Username").fill("admin")
         page.get_by_label("Password").fill(self._password)
-        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url(f"{self._url}/")
         page.close()
 

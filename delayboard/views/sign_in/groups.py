@@ -40,7 +40,7 @@ def group_roles(request: HttpRequest) -> HttpResponse:
             reverse("openid_connect_callback", kwargs={"provider_id": PROVIDER})
         ),
         "proxies": ", ".join(map(str, settings.REMOTE_USER_PROXIES)),
-        "header": settings.REMOTE_USER_HEADER,
+        "name_header": settings.REMOTE_USER_HEADER,
         "groups_header": settings.REMOTE_USER_GROUPS_HEADER,
         "is_local": not settings.HIDE_LOCAL_SIGN_IN,
         "second_factor": settings.SECOND_FACTOR_ROLE,

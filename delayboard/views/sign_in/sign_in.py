@@ -7,6 +7,7 @@ from typing import Any
 
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
+from allauth.mfa.webauthn.views import login_webauthn
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from django.conf import settings
 from django.contrib import messages
@@ -110,6 +111,17 @@ def _with_provider(request: HttpRequest, view: Any) -> HttpResponseBase:
         return refuse(request, str(error))
     if provider.id_token and request.user.is_authenticated:
         request.session[ID_TOKEN] = provider.id_token
+    return response
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def passkey_sign_in(request: HttpRequest) -> HttpResponseBase:
+    """Sign a local account in by a passkey alone. GET answers what its script needs, in JSON."""
+    if settings.HIDE_LOCAL_SIGN_IN:
+        return refuse(request, "Passkeys are switched off. Use the sign-in of your company.")
+    response: HttpResponseBase = login_webauthn(request)
     return response
 
 

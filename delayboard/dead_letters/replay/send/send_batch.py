@@ -32,6 +32,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.definitions import Exchange
 from topology.models import Work
+from topology.models.read_only import read_only_reason
 from topology.operations.nacks import NackCheck
 from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
@@ -86,6 +87,7 @@ class Sending:
     _stops_at: float = 0.0
     _stops_why: str = ""
     _request: Request = field(default="", init=False)
+    _is_read_only: bool = field(default=False, init=False)
 
     def run(self) -> None:
         """Take steps until the lease is let go or lost. Raises Stopped, BrokerError, db.Error."""
@@ -216,10 +218,12 @@ class Sending:
         if now - self._request_read_at > REQUEST_SECONDS:
             self._request_read_at = now
             self._request = self.lease.read_request()
+            # The next pass says so.
+            self._is_read_only = bool(read_only_reason(self.lease.batch.broker_id))
         if not self._request and now - self._stops_at > STOPS_SECONDS:
             self._stops_at = now
             self._stops_why = outcome.explain_stop(self.lease.batch)
-        return bool(self._request or self._stops_why)
+        return bool(self._request or self._stops_why or self._is_read_only)
 
     def _turn(self, trouble: BrokerError | None) -> None:
         now = time.monotonic()
