@@ -85,10 +85,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         return
     url, name = database_url(), f"restored_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as database:
-        database.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        database.execute(f"CREATE DATABASE {name}")
     yield Machine(tmp_path / "new", url.rpartition("/")[0] + f"/{name}")
     with psycopg.connect(url, autocommit=True) as database:
-        database.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+        database.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @newest_generation
