@@ -86,6 +86,37 @@ def test_the_package_runs_from_any_folder_for_ones_own_broker(
     assert "Traceback" not in log.read_text()
 
 
+def test_nothing_is_imported_from_the_checkout(installed: Path, tmp_path: Path) -> None:
+    """Each of our packages, from a folder that has packages of the same names."""
+    for name in ("analytics", "delayboard", "topology"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('of the folder')")
+    script = (
+        "import analytics, delayboard.settings, sys, topology;"
+        "modules = analytics, delayboard, topology;"
+        "print(*sys.path, *(m.__file__ for m in modules), delayboard.settings.TEMPLATES[0]['DIRS'])"
+    )
+    done = subprocess.run(
+        [installed / "python", "-P", "-c", script],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(ROOT) not in done.stdout
+    assert str(installed.parent / "lib") in done.stdout
+    help_text = subprocess.run(
+        [installed / "delayboard", "help"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "run_nightly" in help_text
+
+
 def test_commands_work_without_a_database_and_name_what_is_missing(
     installed: Path, tmp_path: Path
 ) -> None:
