@@ -42,7 +42,7 @@ test: set-up ## check, and every rule once: on SQLite and the newest RabbitMQ, o
 	@exec $(BIN)/python -m tests.run
 
 .PHONY: test-all
-test-all: set-up ## every test on every generation of RabbitMQ and both databases, long ones too (hours)
+test-all: set-up packages-release ## every test on every generation of RabbitMQ and both databases, long ones too (hours)
 	@exec $(BIN)/python -m tests.run --full
 
 .PHONY: check
@@ -94,6 +94,10 @@ wheel: $(RUN_STAMP) ## build the package for pip into dist/
 	@rm -rf dist
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
+.PHONY: release
+release: packages-release $(DEV_STAMP) ## build wheel, image, SBOM, chart and changelog of the tag at this commit into dist/
+	@exec ./release.sh
+
 .PHONY: lock
 lock: ## compile the requirements anew (newest allowed versions)
 	@$(PYTHON) -m venv var/lock
@@ -118,7 +122,7 @@ set-up-run:
 set-up: ## install what the tests need
 	@$(MAKE) --silent --jobs packages-test brokers node
 
-.PHONY: first-run first-test packages-run packages-test brokers node
+.PHONY: first-run first-test packages-run packages-test packages-release brokers node
 first-run:
 	@$(bootstrap) $(run_purpose) first
 first-test:
@@ -127,6 +131,8 @@ packages-run: first-run
 	@$(bootstrap) $(run_purpose)
 packages-test: first-test
 	@$(bootstrap) test
+packages-release: first-test
+	@$(bootstrap) release
 brokers: first-test
 	@tests/rootfs.sh
 

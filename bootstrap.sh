@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: bootstrap.sh run|test|run-own-broker [first]
+# Installs the Debian packages that are missing: bootstrap.sh run|test|run-own-broker|release [first]
 # "first" is only what the other steps of the set-up need, which then run beside the rest.
 # bootstrap.sh python prints the Python to use.
 # No system service is started, stopped or altered, neither now nor at the next boot.
@@ -49,6 +49,10 @@ has_fonts() { find /usr/share/fonts /usr/local/share/fonts -name '*.[to]tf' -pri
 # Prints the packages that are missing for what is asked, all or the first of them, one a line.
 missing_packages() {
   has_venv "$python" || echo python3-venv
+  if [ "$1" = release ]; then
+    command -v buildah >/dev/null || echo buildah
+    return 0
+  fi
   if [ "$1" = test ]; then
     # For the other generations of RabbitMQ: tests/rootfs.sh
     command -v mmdebstrap >/dev/null || echo mmdebstrap
@@ -66,6 +70,8 @@ missing_packages() {
   compgen -G '/usr/lib/*/libatomic.so.1' >/dev/null || echo libatomic1
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
   has_fonts || echo fonts-dejavu-core
+  # It checks the units of docs/deploy; the package starts nothing, and is on every host.
+  command -v systemd-analyze >/dev/null || echo systemd
   # For the examples of docs/event-log.md
   command -v jq >/dev/null || echo jq
 }
@@ -172,7 +178,7 @@ main() {
 python=${python:-$(choose_python)}
 case ${1:-} in
   python) echo "$python" ;;
-  run | test | run-own-broker) main "$@" ;;
+  run | test | run-own-broker | release) main "$@" ;;
   install-as-root) shift && install_as_root "$@" ;;
-  *) echo "usage: $0 run|test|run-own-broker [first] | python" >&2 && exit 2 ;;
+  *) echo "usage: $0 run|test|run-own-broker|release [first] | python" >&2 && exit 2 ;;
 esac

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes, once per machine, the root file systems of the Debian suites whose RabbitMQ the tests
-# run beside the machine's own. They are kept in $DELAYBOARD_CACHE, or else in
-# ${XDG_CACHE_HOME:-~/.cache}/delayboard, belong to whoever called, and may be deleted at any time.
+# run beside the machine's own; `tests/rootfs.sh image` makes the one that stands for the base of the
+# image. They are kept in $DELAYBOARD_CACHE, or else in ${XDG_CACHE_HOME:-~/.cache}/delayboard,
+# belong to whoever called, and may be deleted at any time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -47,51 +48,61 @@ maker() {
   fi
 }
 
-make_suite() {
-  local suite=$1 new=$cache/building-$1 options=$cache/apt-options from command
+# make_root NAME SUITE PACKAGE
+make_root() {
+  local name=$1 suite=$2 package=$3 new=$cache/building-$1 options=$cache/apt-options from command
   mapfile -t command < <(maker)
   [ "${#command[@]}" -gt 0 ] ||
-    fail "The tests need RabbitMQ of Debian $suite, in a root file system that only root, sudo without a password, or the package uidmap can make."
+    fail "The tests need a root file system of Debian $suite with $package, which only root, sudo without a password, or the package uidmap can make."
   from=$(mirror)
   apt_options > "$options"
   rm -rf "$new"
   mkdir -p "$new"
   export TMPDIR=/var/tmp
   # Passing through a tar leaves devices and owners behind: an ordinary user can then delete it.
-  "${command[@]}" --variant=minbase --include=rabbitmq-server --aptopt="$options" \
+  "${command[@]}" --variant=minbase --include="$package" --aptopt="$options" \
     --format=tar "$suite" - ${from:+"$from"} |
     tar --extract --directory "$new" --no-same-owner --no-same-permissions --exclude './dev/*' ||
     fail "The root file system of $suite could not be made${from:+ from $from}."
-  [ -x "$new/usr/lib/rabbitmq/bin/rabbitmq-server" ] || fail "There is no RabbitMQ in $suite."
   find "$new" -perm /6000 -exec chmod a-s {} +
   rm -rf "$new"/var/cache/apt/* "$new"/var/lib/apt/lists/*
   # What is mounted over must exist.
   touch "$new/etc/hosts" "$new/etc/resolv.conf"
-  echo "$suite $recipe" > "$new/$stamp"
-  rm -rf "$cache/rootfs-$suite"
-  mv -T "$new" "$cache/rootfs-$suite"
+  if [ "$name" = image ]; then
+    # A build inside it gets packages as this machine does.
+    cp "$options" "$new/etc/apt/apt.conf.d/90machine"
+    cp -L /etc/ssl/certs/ca-certificates.crt "$new/etc/ssl/certs/"
+  fi
+  echo "$name $recipe" > "$new/$stamp"
+  rm -rf "$cache/rootfs-$name"
+  mv -T "$new" "$cache/rootfs-$name"
 }
 
 can_enter() { bwrap --ro-bind "$cache/rootfs-$1" / --proc /proc --dev /dev true; }
 
-main() {
-  local generation suite own
-  own=$(own_suite)
+lock_cache() {
   mkdir -p "$cache"
   exec 9> "$cache/lock"
   flock 9
+}
+
+main() {
+  local generation suite own
+  own=$(own_suite)
+  lock_cache
   for generation in "${!suites[@]}"; do
     suite=${suites[$generation]}
     [ "$suite" != "$own" ] || continue
     is_made "$suite" ||
       ./step.sh "$suite" "Making a root file system of Debian $suite for RabbitMQ $generation, about a minute, 300 MB in $cache" \
-        tests/rootfs.sh make "$suite"
+        tests/rootfs.sh make "$suite" "$suite" rabbitmq-server
     can_enter "$suite" || fail "bubblewrap cannot enter $cache/rootfs-$suite: an ordinary user needs unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), root in a container the right to mount."
   done
 }
 
 case ${1:-} in
   '') main ;;
-  make) make_suite "$2" ;;
-  *) echo "usage: $0" >&2 && exit 2 ;;
+  image) lock_cache && { is_made image || make_root image bookworm ca-certificates; } ;;
+  make) make_root "$2" "$3" "$4" ;;
+  *) echo "usage: $0 [image]" >&2 && exit 2 ;;
 esac
