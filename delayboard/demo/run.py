@@ -54,7 +54,9 @@ class Child:
     stop_seconds: float
 
 
-def children(manage: Sequence[str], port: int, *, with_traffic: bool) -> tuple[Child, ...]:
+def children(
+    manage: Sequence[str], port: int, *, host: str = "127.0.0.1", with_traffic: bool
+) -> tuple[Child, ...]:
     """Return the processes in the order in which they start; they stop in the reverse order."""
 
     def child(name: str, stop_seconds: float, *arguments: str) -> Child:
@@ -62,7 +64,7 @@ def children(manage: Sequence[str], port: int, *, with_traffic: bool) -> tuple[C
         command = ("setpriv", "--pdeathsig", "KILL", *manage, *arguments)
         return Child(name, command, stop_seconds)
 
-    site = child("site", 3.0, "serve", "--port", str(port))
+    site = child("site", 3.0, "serve", "--host", host, "--port", str(port))
     worker = child("worker", 9.0, "worker")
     traffic = child("traffic", 2.0, "run_demo_traffic")
     return (site, worker, traffic) if with_traffic else (site, worker)

@@ -45,6 +45,7 @@ class Command(BoardCommand):
         parser.add_argument(
             "--management", default=os.environ.get("MANAGEMENT", ""), help="its management address"
         )
+        parser.add_argument("--host", default="127.0.0.1", help="of the site; default: 127.0.0.1")
         parser.add_argument(
             "--port",
             type=int,
@@ -58,18 +59,19 @@ class Command(BoardCommand):
             own = own_broker(options["broker"], options["management"])
             with lock_installation(settings.VAR), raise_on_interrupt():
                 require_free_port(options["port"])
-                run(own, options["port"])
+                run(own, options["host"], options["port"])
         except (CannotRun, NodeError, BrokerError) as error:
             raise CommandError(str(error)) from error
 
 
-def run(own: BrokerUrls | None, port: int) -> None:
+def run(own: BrokerUrls | None, host: str, port: int) -> None:
     """Start everything in order, watch it, and stop it again, whatever happens."""
     node = None if own else PrivateNode(settings.VAR / "broker", "delayboard")
     manage = Path(settings.BASE_DIR) / "manage.py"
     # Without -P a package of the current folder could be taken for ours.
     command = [str(manage)] if settings.IS_CHECKOUT else ["-P", "-m", "delayboard"]
-    wanted = children([sys.executable, *command], port, with_traffic=node is not None)
+    has_demo = node is not None
+    wanted = children([sys.executable, *command], port, host=host, with_traffic=has_demo)
     try:
         if node is not None:
             print_line("Starting the broker")
