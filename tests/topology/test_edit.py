@@ -176,7 +176,7 @@ def test_an_object_of_others_in_the_way_is_named() -> None:
     ("given", "code", "why"),
     [
         (["delay=soon"], 2, "delay: “soon” is not a duration."),
-        (["delay"], 2, "Write NAME=VALUE with one of: name, delay, routing_key."),
+        (["delay"], 2, "Write NAME=VALUE with one of: name, delay, routing_key, queue_type."),
         (["speed=1"], 2, "“speed=1” is not a parameter of this topology."),
         (["name=bills"], 1, "The topology would be named “bills”"),
         (["delay=500ms"], 1, "The parameters are the same as before."),

@@ -84,7 +84,8 @@ class TopologyForm(ParametersForm):
         known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             return
-        if wrong := self.pattern.obstacle(known.snapshot.version_tuple):
+        version = known.snapshot.version_tuple
+        if wrong := self.pattern.obstacle(version, self.cleaned_data.get("params")):
             self.add_error("broker", wrong)
 
 

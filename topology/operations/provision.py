@@ -93,7 +93,7 @@ def safest_tap(topology: Topology, snapshot: Snapshot) -> TapType:
 
 def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
     """Why this broker cannot hold it, whatever else is there; "" when it can."""
-    return topology.pattern.obstacle(snapshot.version_tuple)
+    return topology.pattern.obstacle(snapshot.version_tuple, topology.parsed)
 
 
 def preview_plan(topology: Topology) -> tuple[Plan, str]:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder, Route
+from topology.patterns.queue_types import explain_limit
 from topology.patterns.uses import find_missing
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading, Tap
@@ -214,9 +215,10 @@ class Pattern(ABC):
         """The name of a use; two of one kind and title exclude each other."""
         return self.targets(params)[0]
 
-    def obstacle(self, version: tuple[int, ...]) -> str:
-        """Why a broker of this version cannot hold it; "" if it can."""
-        return ""
+    def obstacle(self, version: tuple[int, ...], params: Any = None) -> str:
+        """Why a broker of this version cannot hold it, with these parameters if they are given;
+        "" if it can. An unknown version is the newest."""
+        return explain_limit(self.definitions(params).queues, version) if params else ""
 
     @abstractmethod
     def route(self, params: Any, delay: timedelta, target: str) -> Route:

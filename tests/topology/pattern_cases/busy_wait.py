@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
-from tests.topology.pattern_cases.case import Case, names
+from tests.topology.pattern_cases.case import Case, names, queue_types
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.params import LONGEST_QUEUE_BYTES
@@ -16,7 +16,7 @@ def wait_params() -> st.SearchStrategy[busy_wait_params.Params]:
     """What the broker can tell again: the divisor as the one delay, and the usual header."""
     laps = st.integers(50, MAXIMUM_TTL_MS).map(lambda ms: (timedelta(milliseconds=ms),))
     short = names.filter(lambda name: len(name.encode()) <= LONGEST_QUEUE_BYTES)
-    return st.builds(busy_wait_params.Params, short, laps)
+    return st.builds(busy_wait_params.Params, short, laps, queue_type=queue_types)
 
 
 def beside_busy_wait(params: busy_wait_params.Params) -> Definitions:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.patterns.names import name_problem
+from topology.patterns.queue_types import QUEUE_TYPES
 from topology.patterns.retry_pair import params as retry_pair_params
 
 parked_messages = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
@@ -22,6 +23,7 @@ routing_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=255).f
     lambda key: len(key.encode()) <= 255
 )
 
+queue_types = st.sampled_from(list(QUEUE_TYPES))
 delays = st.integers(1, MAXIMUM_TTL_MS).map(lambda ms: timedelta(milliseconds=ms))
 
 

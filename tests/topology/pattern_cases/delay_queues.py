@@ -29,7 +29,9 @@ def beside_delay_queues(params: delay_queues_params.Params) -> Definitions:
 
 
 CASE = Case(
-    st.builds(delay_queues_params.Params, st.one_of(names, odd_names), few_delays),
+    st.builds(
+        delay_queues_params.Params, st.one_of(names, odd_names), few_delays, case.queue_types
+    ),
     (
         ({"delays": "10s"}, "queue", "The name is missing."),
         ({"queue": "amq.work", "delays": "10s"}, "queue", "RabbitMQ reserves"),

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
-from tests.topology.pattern_cases.case import Case, delays, names
+from tests.topology.pattern_cases.case import Case, delays, names, queue_types
 from topology.definitions import Binding, Definitions
 from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_ladder import params as retry_ladder_params
@@ -22,7 +22,9 @@ def ladder_params(draw: st.DrawFn) -> retry_ladder_params.Params:
     keys = st.one_of(odd, st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
     parking = draw(st.one_of(st.just(""), names))
     try:
-        return retry_ladder_params.Params(name, tuple(waits), draw(keys), parking)
+        return retry_ladder_params.Params(
+            name, tuple(waits), draw(keys), parking, draw(queue_types)
+        )
     except ParamsError:
         return retry_ladder_params.Params(name, tuple(waits))
 

@@ -75,7 +75,7 @@ CASE = Case(
             "does not exist with these choices",
         ),
         (BY_KEY | {"timeouts": "k 5s", "unmatched": "lost", "dead_queue": "d"}, "dead_queue", "no"),
-        ({"name": "a", "preset": "book"}, "preset", "Choose one of durable, article."),
+        ({"name": "a", "preset": "book"}, "preset", "Choose one of durable, quorum, article."),
         ({"name": "a", "split": "size"}, "split", "Choose one of none, key, header."),
         ({"name": "a", "return_path": "none"}, "return_path", "Choose one of input, separate."),
         (

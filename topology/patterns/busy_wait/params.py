@@ -11,7 +11,14 @@ from typing import Any
 from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_problem
-from topology.patterns.texts import delay_problem, read_fields, refuse, text_functions
+from topology.patterns.queue_types import QUEUE_TYPES, read_type, type_arguments
+from topology.patterns.texts import (
+    choice_problem,
+    delay_problem,
+    read_fields,
+    refuse,
+    text_functions,
+)
 
 KIND = "busy_wait"
 
@@ -26,7 +33,7 @@ LONGEST_QUEUE_BYTES = LONGEST_NAME_BYTES - len(WAIT_SUFFIX)
 # The broker's and Delayboard's own headers: they write these themselves.
 RESERVED = ("x-", "delayboard-")
 
-FIELDS = read_fields(__file__)
+FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Params:
     queue: str
     delays: tuple[timedelta, ...]
     due_header: str = DUE_HEADER
+    queue_type: str = "classic"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
@@ -44,6 +52,7 @@ class Params:
                 "queue": name_problem(self.queue, LONGEST_QUEUE_BYTES),
                 "delays": _delays_problem(self.delays),
                 "due_header": _header_problem(self.due_header),
+                "queue_type": choice_problem(self.queue_type, QUEUE_TYPES),
             }
         )
 
@@ -98,9 +107,8 @@ def _header_problem(name: str) -> str:
 
 def definitions(params: Params) -> Definitions:
     """The processing queue is its consumer's, and not touched."""
-    classic = {"x-queue-type": "classic"}
     room: dict[str, str | int] = {
-        **classic,
+        **type_arguments(params.queue_type),
         "x-message-ttl": params.lap // timedelta(milliseconds=1),
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": wait_name(params),
@@ -108,7 +116,10 @@ def definitions(params: Params) -> Definitions:
     return Definitions.of(
         [
             Queue(delay_name(params), arguments=Arguments(room)),
-            Queue(wait_name(params), arguments=Arguments(classic)),
+            Queue(
+                wait_name(params),
+                arguments=Arguments(type_arguments(params.queue_type, is_limited=False)),
+            ),
         ]
     )
 
@@ -123,4 +134,5 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
         name = queue.name.removesuffix(DELAY_SUFFIX)
         leads_to = (queue.dead_letter_exchange, queue.dead_letter_routing_key)
         if name != queue.name and leads_to == ("", name + WAIT_SUFFIX):
-            yield {"queue": name, "delays": (queue.message_ttl,)}
+            queue_type = read_type(queue)
+            yield {"queue": name, "delays": (queue.message_ttl,), "queue_type": queue_type}

@@ -12,14 +12,15 @@ from typing import Any
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, name_problem
-from topology.patterns.texts import read_fields, refuse, text_functions
+from topology.patterns.queue_types import QUEUE_TYPES, read_type, type_arguments
+from topology.patterns.texts import choice_problem, read_fields, refuse, text_functions
 
 KIND = "delay_queues"
 
 SECOND = timedelta(seconds=1)
 LONGEST_SECONDS = MAXIMUM_TTL_MS // 1000
 MAXIMUM_NAME_BYTES = LONGEST_NAME_BYTES - len("_dlq_1")
-FIELDS = read_fields(__file__)
+FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)
 _NAME = re.compile(r"(.*)_dlq_([1-9][0-9]{0,8})", re.DOTALL)
 
 
@@ -29,11 +30,13 @@ class Params:
 
     queue: str
     delays: tuple[timedelta, ...]
+    queue_type: str = "classic"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
         name = name_problem(self.queue, MAXIMUM_NAME_BYTES)
-        refuse({"queue": name, "delays": _delays_problem(self)})
+        queue_type = choice_problem(self.queue_type, QUEUE_TYPES)
+        refuse({"queue": name, "delays": _delays_problem(self), "queue_type": queue_type})
 
 
 def queue_name(queue: str, delay: timedelta) -> str:
@@ -70,15 +73,16 @@ def _delays_problem(params: Params) -> str:
 
 def definitions(params: Params) -> Definitions:
     """The delay queues alone: the work queue is somebody else's."""
-    return Definitions.of(_delay_queue(params.queue, delay) for delay in params.delays)
+    return Definitions.of(_delay_queue(params, delay) for delay in params.delays)
 
 
-def _delay_queue(work: str, delay: timedelta) -> Queue:
+def _delay_queue(params: Params, delay: timedelta) -> Queue:
+    work = params.queue
     return Queue(
         queue_name(work, delay),
         arguments=Arguments(
             {
-                "x-queue-type": "classic",
+                **type_arguments(params.queue_type),
                 "x-message-ttl": milliseconds(delay),
                 "x-dead-letter-exchange": "",
                 "x-dead-letter-routing-key": work,
@@ -91,9 +95,11 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
     """Of queues `<queue>_dlq_<seconds>` that die into `<queue>` through the default exchange, with
     the delays in their names."""
     delays: dict[str, list[timedelta]] = defaultdict(list)
+    types: dict[str, str] = {}
     for queue in queues:
         named = split_name(queue.name)
         if named and (queue.dead_letter_exchange, queue.dead_letter_routing_key) == ("", named[0]):
             delays[named[0]].append(named[1])
+            types.setdefault(named[0], read_type(queue))
     for work, waits in delays.items():
-        yield {"queue": work, "delays": tuple(waits)}
+        yield {"queue": work, "delays": tuple(waits), "queue_type": types[work]}

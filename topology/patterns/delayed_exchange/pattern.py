@@ -67,7 +67,7 @@ class DelayedExchange(Pattern, parts=(parameters,)):
         claims = frozenset({exchange.identity, *(one.identity for one in bound)})
         return Use(self.KIND, exchange.name, None, claims, () if bound else (nowhere,))
 
-    def obstacle(self, version: tuple[int, ...]) -> str:
+    def obstacle(self, version: tuple[int, ...], params: Any = None) -> str:
         return (
             "Delayboard does not create exchanges of the delayed-message plugin, which was "
             f"archived in January 2026 and does not run on RabbitMQ 4.3 and later. {INSTEAD}"

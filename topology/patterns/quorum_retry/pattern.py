@@ -33,7 +33,7 @@ class QuorumRetry(Pattern, parts=(parameters,)):
         "from a queue."
     )
 
-    def obstacle(self, version: tuple[int, ...]) -> str:
+    def obstacle(self, version: tuple[int, ...], params: Any = None) -> str:
         """An unknown version is treated as the newest."""
         if not version or version >= FIRST_VERSION:
             return ""

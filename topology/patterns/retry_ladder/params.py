@@ -17,8 +17,10 @@ from topology.patterns.names import (
     name_problem,
     unicode_problem,
 )
+from topology.patterns.queue_types import QUEUE_TYPES, read_type, type_arguments
 from topology.patterns.texts import (
     Format,
+    choice_problem,
     delay_problem,
     read_fields,
     refuse,
@@ -32,7 +34,7 @@ MOST_RUNGS = 50
 LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
 DEFAULT_DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 
-FIELDS = read_fields(__file__)
+FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)
 _TRIED = re.compile(r"(.+)\.try\.([1-9]\d{0,2})", re.DOTALL)
 
 
@@ -44,6 +46,7 @@ class Params:
     delays: tuple[timedelta, ...] = DEFAULT_DELAYS
     routing_key: str = ""
     parking: str = ""
+    queue_type: str = "classic"
 
     def __post_init__(self) -> None:
         if not self.routing_key:
@@ -85,6 +88,7 @@ def _problems(params: Params) -> dict[str, str]:
     sentences = {
         "name": name_problem(params.name, LONGEST_OWN_NAME_BYTES, f"-rung-{MOST_RUNGS}"),
         "delays": _delays_problem(params.delays),
+        "queue_type": choice_problem(params.queue_type, QUEUE_TYPES),
         "routing_key": unicode_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
     }
@@ -115,23 +119,24 @@ def definitions(params: Params) -> Definitions:
         Exchange(ladder, arguments=Arguments({"alternate-exchange": first})),
         Exchange(first, "fanout"),
         Binding(first, first, ""),
-        _queue(work, {"x-dead-letter-exchange": ladder}),
-        _queue(params.parking, {}),
+        _queue(params, work, {"x-dead-letter-exchange": ladder}),
+        _queue(params, params.parking, {}),
         Binding(ladder, params.parking, tried_key(params, len(params.delays))),
         Binding(work, work, tried_key(params, 0)),
     ]
     for rung in params.rungs:
         name = rung_name(params, rung)
         objects += [
-            _queue(name, _rung_arguments(params, rung)),
+            _queue(params, name, _rung_arguments(params, rung)),
             Binding(ladder, name, tried_key(params, rung - 1)),
             Binding(work, work, tried_key(params, rung)),
         ]
     return Definitions.of(objects)
 
 
-def _queue(name: str, arguments: dict[str, str | int]) -> Queue:
-    return Queue(name, arguments=Arguments({"x-queue-type": "classic", **arguments}))
+def _queue(params: Params, name: str, arguments: dict[str, str | int]) -> Queue:
+    of_type = type_arguments(params.queue_type, is_limited="x-message-ttl" in arguments)
+    return Queue(name, arguments=Arguments({**of_type, **arguments}))
 
 
 def _rung_arguments(params: Params, rung: int) -> dict[str, str | int]:
@@ -147,10 +152,12 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
     `<key>.try.1` and so on."""
     name = queues[0].dead_letter_exchange or ""
     delays: dict[str, dict[int, timedelta | None]] = defaultdict(dict)
+    types: dict[str, str] = {}
     for queue in queues:
         tried = _TRIED.fullmatch(queue.dead_letter_routing_key or "")
         if tried and queue.name == f"{name}-rung-{tried[2]}" and "x-expires" not in queue.arguments:
             delays[tried[1]][int(tried[2])] = queue.message_ttl
+            types.setdefault(tried[1], read_type(queue))
     work = found.queue(name)
     if work is not None and work.dead_letter_exchange != f"{name}-ladder":
         return
@@ -158,7 +165,13 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
         if sorted(rungs) == list(range(1, len(rungs) + 1)):
             waits = tuple(rungs[number] for number in sorted(rungs))
             parking = _find_parking(name, key, len(rungs), found)
-            yield {"name": name, "delays": waits, "routing_key": key, "parking": parking}
+            yield {
+                "name": name,
+                "delays": waits,
+                "routing_key": key,
+                "parking": parking,
+                "queue_type": types[key],
+            }
 
 
 def _find_parking(name: str, key: str, last: int, found: Definitions) -> str:

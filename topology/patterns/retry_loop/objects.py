@@ -17,6 +17,7 @@ from topology.definitions import (
     is_tap,
 )
 from topology.delays import milliseconds
+from topology.patterns.queue_types import read_type, type_arguments
 from topology.patterns.retry_loop.params import EXCHANGE_TYPES, MOST_TIMEOUTS, Params, Timeout
 
 _SPLITS = {kind: split for split, kind in EXCHANGE_TYPES.items()}
@@ -29,7 +30,7 @@ def definitions(params: Params) -> Definitions:
 
 
 def _exchanges(params: Params) -> Iterator[Exchange]:
-    is_durable = params.preset == "durable"
+    is_durable = params.preset != "article"
     rest = params.unmatched_exchange
     arguments = Arguments({"alternate-exchange": rest} if rest else {})
     kind = EXCHANGE_TYPES[params.split]
@@ -47,8 +48,8 @@ def _queues(params: Params) -> Iterator[Queue]:
 
 def _arguments(params: Params, dlx: str, ttl: timedelta | None = None) -> Arguments:
     stated: dict[str, ArgumentValue] = {"x-dead-letter-exchange": dlx}
-    if params.preset == "durable":
-        stated["x-queue-type"] = "classic"
+    if params.preset != "article":
+        stated |= type_arguments(params.queue_type, is_limited=ttl is not None)
     if ttl is not None:
         stated["x-message-ttl"] = milliseconds(ttl)
     return Arguments(stated)
@@ -100,6 +101,11 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
             yield from _describe(work, dead, back, branches, into, found)
 
 
+def _preset(dead: Queue, is_durable: bool) -> str:
+    is_quorum = read_type(dead) == "quorum"
+    return ("quorum" if is_quorum else "durable") if is_durable else "article"
+
+
 def _find_works(back: str, into: Iterable[str], found: Definitions) -> list[str]:
     """The queues to which a fanout exchange returns messages.
 
@@ -140,7 +146,7 @@ def _describe(
         "dead_exchange": dead,
         "dead_queue": unmatched[1].name if unmatched else "",
         "delay": unmatched[1].message_ttl if unmatched else timedelta(0),
-        "preset": "durable" if all(one.durable for one in remaining) else "article",
+        "preset": _preset(branches[0][1], all(one.durable for one in remaining)),
         "return_exchange": back if back != source else "",
         "split": split,
         "header": header,

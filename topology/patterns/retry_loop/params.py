@@ -23,7 +23,8 @@ DEFAULT_DELAY = timedelta(milliseconds=60_000)
 MOST_ANY_WORDS = 2
 MOST_TIMEOUTS = 50
 PRESETS = {
-    "durable": "durable, with queue type",
+    "durable": "durable, classic queues",
+    "quorum": "durable, quorum queues",
     "article": "transient exchanges, no queue type",
 }
 SPLITS = {
@@ -33,7 +34,7 @@ SPLITS = {
 }
 EXCHANGE_TYPES = {"none": "fanout", "key": "topic", "header": "headers"}
 BINDING_KEYS = {"empty": "empty", "queue": "the queue's name, the default of pika"}
-KEYS_OF_PRESETS = {"durable": "empty", "article": "queue"}
+KEYS_OF_PRESETS = {"durable": "empty", "quorum": "empty", "article": "queue"}
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ class Params:
         if not self.keeps_unmatched:
             object.__setattr__(self, "delay", timedelta(0))
         refuse(_problems(self))
+
+    @property
+    def queue_type(self) -> str:
+        return "quorum" if self.preset == "quorum" else "classic"
 
     @property
     def keeps_unmatched(self) -> bool:

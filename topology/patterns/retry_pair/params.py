@@ -10,7 +10,14 @@ from typing import Any
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
 from topology.patterns.names import key_problem, name_problem
-from topology.patterns.texts import delay_problem, read_fields, refuse, text_functions
+from topology.patterns.queue_types import QUEUE_TYPES, read_type, type_arguments
+from topology.patterns.texts import (
+    choice_problem,
+    delay_problem,
+    read_fields,
+    refuse,
+    text_functions,
+)
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
@@ -19,7 +26,7 @@ MAXIMUM_NAME_BYTES = 255 - len(SUFFIX)
 # Objects of its six that are left at least; a missing exchange has no bindings.
 LEAST_LEFT = 4
 
-FIELDS = read_fields(__file__)
+FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Params:
     name: str
     delay: timedelta = DEFAULT_DELAY
     routing_key: str = ""
+    queue_type: str = "classic"
 
     def __post_init__(self) -> None:
         if not self.routing_key:
@@ -38,6 +46,7 @@ class Params:
                 "name": name_problem(self.name, MAXIMUM_NAME_BYTES, SUFFIX),
                 "routing_key": key_problem(self.routing_key),
                 "delay": delay_problem(self.delay),
+                "queue_type": choice_problem(self.queue_type, QUEUE_TYPES),
             }
         )
 
@@ -55,19 +64,17 @@ def definitions(params: Params) -> Definitions:
         [
             Exchange(work),
             Exchange(retry),
-            Queue(work, arguments=_arguments(retry)),
-            Queue(retry, arguments=_arguments(work, milliseconds(params.delay))),
+            Queue(work, arguments=_arguments(params, retry)),
+            Queue(retry, arguments=_arguments(params, work, milliseconds(params.delay))),
             Binding(work, work, params.routing_key),
             Binding(retry, retry, params.routing_key),
         ]
     )
 
 
-def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Arguments:
-    stated: dict[str, str | int] = {
-        "x-queue-type": "classic",
-        "x-dead-letter-exchange": dead_letter_exchange,
-    }
+def _arguments(params: Params, dead_letter_exchange: str, ttl_ms: int | None = None) -> Arguments:
+    stated = type_arguments(params.queue_type, is_limited=ttl_ms is not None)
+    stated["x-dead-letter-exchange"] = dead_letter_exchange
     if ttl_ms is not None:
         stated["x-message-ttl"] = ttl_ms
     return Arguments(stated)
@@ -90,4 +97,10 @@ def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str,
             and retry.dead_letter_exchange == name
             and sum(map(bool, there)) >= LEAST_LEFT
         ):
-            yield {"name": name, "delay": retry.message_ttl, "routing_key": key}
+            queue_type = read_type(retry)
+            yield {
+                "name": name,
+                "delay": retry.message_ttl,
+                "routing_key": key,
+                "queue_type": queue_type,
+            }
