@@ -34,7 +34,11 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 JOIN_SECONDS = 6.0
 READ_SECONDS = 2.0
-LONGEST_PAUSE = 30.0
+# A broker that is back must not wait longer than that for its recorders, with the jitter and the
+# connecting: an operator expects the work to go on within 15 seconds.
+LONGEST_PAUSE = 8.0
+# A task that ran so long has recovered: its next failure counts as the first.
+STEADY_SECONDS = 30.0
 # These explain the problem in a sentence; anything else is a defect and keeps its traceback.
 EXPECTED = (BrokerError, LogError, RecordingFailed, StorageError)
 
@@ -216,11 +220,11 @@ def keep_running(task: Task, stop: threading.Event, heartbeats: Heartbeats) -> N
             heartbeats.fail(task.key, str(explain(error) or f"{type(error).__name__}: {error}"))
         finally:
             connection.close()
-        failures = 0 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
+        failures = 0 if time.monotonic() - began > STEADY_SECONDS else failures + 1
         stop.wait(pause(failures))
 
 
 def pause(failures: int) -> float:
-    """Seconds before the next try: doubling from half a second, with jitter, up to 30."""
+    """Seconds before the next try: doubling from half a second, with jitter, up to 8."""
     doubled = 0.25 * 2.0 ** min(failures, 10)
     return min(LONGEST_PAUSE, doubled) * random.uniform(0.75, 1.25)
