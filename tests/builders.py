@@ -49,11 +49,10 @@ def make_broker(vhost: Vhost | None = None, *, name: str = "Test broker") -> Bro
     broker = Broker(
         name=name,
         environment="test",
-        host=address.host,
-        port=address.port,
+        amqp_addresses=address.amqp_name,
         vhost=address.vhost,
         username=address.username,
-        management_url=address.management_url,
+        management_urls=address.management_url,
     )
     return add_broker(broker, address.password)
 

@@ -58,10 +58,12 @@ class Cluster:
     """Three nodes of one generation in `folder`, named as in NAMES.
 
     `tick_seconds`: so long a node is silent until the others take it for dead (net_ticktime, by
-    default a minute).
+    default a minute). With `pauses_minority` the smaller side of a partition stops serving.
     """
 
-    def __init__(self, folder: Path, generation: str, *, tick_seconds: int = 8) -> None:
+    def __init__(
+        self, folder: Path, generation: str, *, tick_seconds: int = 8, pauses_minority: bool = False
+    ) -> None:
         self.folder = folder.resolve()
         self.secret = secrets.token_hex(20)
         self.tick_seconds = tick_seconds
@@ -70,6 +72,8 @@ class Cluster:
             "cluster_formation.peer_discovery_backend = classic_config\n"
             f"cluster_formation.classic_config.nodes.1 = {NAMES[0]}@localhost\n"
         )
+        if pauses_minority:
+            self.settings += "cluster_partition_handling = pause_minority\n"
         self._root = root_of(generation)
         self._holder = Holder()
         self.epmd_port = choose_ports({}, self.folder, self._holder.take).epmd

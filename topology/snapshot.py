@@ -65,8 +65,9 @@ class Snapshot:
     set, before the queue's own apply. `doubts` are sentences on what was not visible. `version` is
     the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, at most two minutes
     before; None when nothing was read then. `reports` are from the list of scheduled messages,
-    from recorders and from peeks. `nodes` are those of the cluster that the answers name: one that
-    is down and has no queue is missing, as is each without a queue if the account may not monitor.
+    from recorders and from peeks. `nodes` are those of the cluster that the answers name: one
+    without a queue is missing if the account may not monitor. Of these `down` do not run, and
+    `partitioned` report a partition.
     `intercepted` are the queues whose messages interceptions of Delayboard take, by the names of
     these.
     """
@@ -82,6 +83,8 @@ class Snapshot:
     policy_arguments: Mapping[str, Arguments] = field(default_factory=dict)
     node: str = ""
     nodes: frozenset[str] = frozenset()
+    down: frozenset[str] = frozenset()
+    partitioned: frozenset[str] = frozenset()
     cluster: str = ""
     alarms: tuple[str, ...] = ()
     poll_seconds: float = 0.0

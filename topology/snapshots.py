@@ -333,7 +333,8 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
             return known
         if poll.is_answered and (known is None or known.snapshot is None):
             return _being_read(poll)
-        return _make_failed(broker.pk, explain_timeout(poll.address))
+        asked = poll.management.node if poll.management else poll.address
+        return _make_failed(broker.pk, explain_timeout(asked))
 
 
 def _being_read(poll: _Poll) -> Latest:

@@ -23,7 +23,7 @@ from typing import IO
 
 from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.ports import is_free
-from topology.broker.address import default_management_url
+from topology.broker.address import parse_address
 
 TICK_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 30.0
@@ -39,7 +39,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class BrokerUrls:
-    """Where a broker is: its AMQP URL with credentials and vhost, its management URL."""
+    """Where a broker is: its AMQP URL with credentials and vhost, its management URLs."""
 
     amqp: str
     management: str
@@ -78,7 +78,7 @@ def pause(ends: int) -> float:
 def own_broker(amqp: str, management: str) -> BrokerUrls | None:
     """Return the operator's broker, or None for the private one.
 
-    Without a management address it is that of the same host. Raises CannotRun for a management
+    Without a management address it is that of the same hosts. Raises CannotRun for a management
     address alone, AddressError.
     """
     if management and not amqp:
@@ -88,7 +88,8 @@ def own_broker(amqp: str, management: str) -> BrokerUrls | None:
         )
     if not amqp:
         return None
-    return BrokerUrls(amqp, management or default_management_url(amqp))
+    nodes = parse_address(amqp, management).management_nodes
+    return BrokerUrls(amqp, ",".join(one.management_url for one in nodes))
 
 
 @contextmanager

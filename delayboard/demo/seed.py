@@ -26,9 +26,10 @@ def _register(name: str, address: Address) -> Broker:
     broker = Broker.objects.filter(name=name).first()
     is_new = broker is None
     broker = broker or Broker(name=name, environment="demo" if name == DEMO_BROKER else "own")
-    broker.host, broker.port, broker.vhost = address.host, address.port, address.vhost
-    broker.username, broker.tls = address.username, address.tls
-    broker.management_url = address.management_url
+    broker.vhost, broker.username, broker.tls = address.vhost, address.username, address.tls
+    broker.amqp_addresses = ", ".join(one.amqp_name for one in address.amqp_nodes)
+    broker.management_urls = ", ".join(one.management_url for one in address.management_nodes)
+    broker.silent = {}
     if is_new:
         return add_broker(broker, address.password)
     broker.set_password(address.password)

@@ -21,9 +21,11 @@ from delayboard.now.system import (
     background_tasks_of,
     describe_tasks,
     find_delays,
+    find_ending_certificates,
     find_failed_runs,
     find_host_problems,
     find_outages,
+    find_silent_addresses,
     find_unsent,
 )
 from delayboard.now.throughput import flow_lines
@@ -167,6 +169,8 @@ def overview(
         *problems.find_paused(brokers, named),
         *problems.find_paused_migrations(brokers),
         *find_growing(brokers, by_id, scope.now),
+        *find_silent_addresses(brokers),
+        *find_ending_certificates(brokers, now),
         *find_delays(known, tasks, disk),
         *find_host_problems(scope.now),
         *find_failed_runs(scope.now.date()),

@@ -17,7 +17,7 @@ from analytics.models import LogHost, Run
 from analytics.models.run import RunState
 from delayboard.models import AlertMessage, BackgroundTask
 from delayboard.models.background_task import LATE
-from delayboard.now.problems import Link, Problem, ProblemKind
+from delayboard.now.problems import Link, Problem, ProblemKind, Severity
 from delayboard.now.throughput import BEHIND, find_lag
 from topology.broker.errors import alarm_sentence
 from topology.content.text import count_of, format_bytes
@@ -25,6 +25,8 @@ from topology.delays import format_ms, format_span
 from topology.graph.live_values import make_version
 from topology.models import Broker, Work, WorkState
 from topology.models.work import TASK
+from topology.operations.broker_addresses import describe_silent, list_certificates
+from topology.snapshot import Snapshot
 from topology.snapshots import Latest
 
 Known = Mapping[Broker, Latest]
@@ -227,6 +229,8 @@ def find_outages(
         if one.trouble:
             sentence = f"{broker.name}: {one.trouble}"
             yield Problem("error", ProblemKind.BROKER, sentence, link, f"broker/{broker.pk}")
+        if one.snapshot and not one.trouble:
+            yield from _find_lost_nodes(broker, one.snapshot, link)
         if one.snapshot and one.snapshot.alarms:
             sentence = f"{broker.name}: {alarm_sentence(one.snapshot.alarms)}"
             yield Problem("error", ProblemKind.BROKER, sentence, link, f"alarms/{broker.pk}")
@@ -234,6 +238,52 @@ def find_outages(
         yield from _task_failures(
             tasks, {broker.pk for broker, one in known.items() if one.trouble}
         )
+
+
+def _find_lost_nodes(broker: Broker, snapshot: Snapshot, link: Link) -> Iterator[Problem]:
+    """Nodes of the cluster that do not run, or that are on another side of a partition."""
+    if snapshot.partitioned:
+        sentence = (
+            f"{broker.name}: RabbitMQ reports a network partition between "
+            f"{', '.join(sorted(snapshot.partitioned))}. Check the network between the nodes, then "
+            "restart the nodes of the smaller side."
+        )
+        yield Problem("error", ProblemKind.BROKER, sentence, link, f"partition/{broker.pk}")
+    if snapshot.down:
+        names = ", ".join(sorted(snapshot.down))
+        count = f"{len(snapshot.down)} of {len(snapshot.nodes)} nodes"
+        verb = "is" if len(snapshot.down) == 1 else "are"
+        sentence = (
+            f"{broker.name}: {count} {verb} down ({names}). Start the node, or check the network "
+            "between the nodes."
+        )
+        yield Problem("warning", ProblemKind.BROKER, sentence, link, f"nodes/{broker.pk}")
+
+
+def find_silent_addresses(brokers: Sequence[Broker]) -> Iterator[Problem]:
+    """Addresses of clusters that do not answer the worker."""
+    for broker in Broker.objects.filter(pk__in=[one.pk for one in brokers]).exclude(silent={}):
+        link = Link("View broker", "topology:broker", (broker.slug,))
+        for number, sentence in enumerate(describe_silent(broker)):
+            key = f"addresses/{broker.pk}/{number}"
+            yield Problem("warning", ProblemKind.BROKER, sentence, link, key)
+
+
+def find_ending_certificates(brokers: Sequence[Broker], now: datetime) -> Iterator[Problem]:
+    """Certificates stored with brokers that expire within 30 days."""
+    for broker in brokers:
+        link = Link("Edit broker", "topology:broker_edit", (broker.slug,))
+        for one in list_certificates(broker, now):
+            if not one.is_ending:
+                continue
+            when = "expired" if one.is_expired else "expires"
+            sentence = (
+                f"{broker.name}: the {one.label} {one.subject} {when} on "
+                f"{one.expires_at:%Y-%m-%d}. Enter a new certificate."
+            )
+            key = f"certificate/{broker.pk}/{one.label}/{one.subject}"
+            severity: Severity = "error" if one.is_expired else "warning"
+            yield Problem(severity, ProblemKind.BROKER, sentence, link, key)
 
 
 def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterator[Problem]:

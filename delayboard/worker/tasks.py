@@ -49,6 +49,7 @@ from delayboard.models.background_task import (
     task_key,
 )
 from delayboard.publishing import publish_job
+from delayboard.worker import watch_addresses
 from delayboard.worker.check_brokers import BrokerCheck
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.keep_sending import keep_sending
@@ -122,6 +123,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     read = partial(_work_off, READ, owner, read_queue.attend)
     migrated = partial(_work_off, MIGRATE, owner, migrate.attend)
     replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
+    watched = partial(repeat, watch_addresses.watch_addresses, watch_addresses.EVERY_SECONDS)
     return (
         ("replay-prepare", "Replay preparation", prepared),
         (PARKING, "Parking", parked),
@@ -129,6 +131,8 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         (MIGRATIONS, "Migrations", migrated),
         (CHANGES, "Changes of messages in delay queues", read),
         ("replacements", "Replacement of queues", replaced),
+        # In each process: connections to a node that lost its cluster are cut by what it finds.
+        ("addresses", "Check of cluster addresses", watched),
         ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )

@@ -11,7 +11,10 @@ from topology.models import Broker, Topology
 @pytest.fixture
 def broker(db: None) -> Broker:
     return Broker.objects.create(
-        slug="main", name="Main", host="127.0.0.1", management_url="http://127.0.0.1:15672"
+        slug="main",
+        name="Main",
+        amqp_addresses="127.0.0.1",
+        management_urls="http://127.0.0.1:15672",
     )
 
 

@@ -265,7 +265,7 @@ def test_a_broker_that_does_not_answer_leaves_a_doubt_that_is_told(
 ) -> None:
     gaps.note(topology, None)
     Recording.objects.update(read_at=NOON - timedelta(days=1))
-    topology.broker.management_url = "http://127.0.0.1:1"
+    topology.broker.management_urls = "http://127.0.0.1:1"
     loss = gaps.before_reading(topology)
     assert loss is not None
     assert "the fill level is unknown" in loss.why

@@ -85,7 +85,7 @@ def test_messages_of_other_brokers_and_older_than_their_retention_are_not_listed
     recorded: Topology,
 ) -> None:
     other = Broker.objects.create(
-        slug="b", name="B", host="127.0.0.1", management_url="http://127.0.0.1:15673"
+        slug="b", name="B", amqp_addresses="127.0.0.1", management_urls="http://127.0.0.1:15673"
     )
     assert names(Bucket("measured"), brokers=[other]) == []
     assert names(Bucket("measured"), kept_from=BEGIN + timedelta(days=1)) == []

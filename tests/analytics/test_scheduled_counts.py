@@ -52,7 +52,10 @@ def put(topology: Topology, moments: list[int]) -> None:
 
 def a_topology() -> Topology:
     broker = Broker.objects.create(
-        slug="main", name="Main", host="127.0.0.1", management_url="http://127.0.0.1:15672"
+        slug="main",
+        name="Main",
+        amqp_addresses="127.0.0.1",
+        management_urls="http://127.0.0.1:15672",
     )
     params = {"name": "orders", "delay": "5s", "routing_key": "orders"}
     return Topology.objects.create(

@@ -40,7 +40,7 @@ BODY = b'{"card": "4111", "order": 17}'
 @pytest.fixture
 def other(topology: Topology) -> Topology:
     """A topology of another broker, where as much waits as in the first."""
-    broker = Broker.objects.create(slug="other", name="Other", host="127.0.0.1")
+    broker = Broker.objects.create(slug="other", name="Other", amqp_addresses="127.0.0.1")
     params = {"name": "bills", "delay": "5s", "routing_key": "bills"}
     other = Topology.objects.create(
         broker=broker, slug="bills", kind="retry_pair", name="bills", params=params

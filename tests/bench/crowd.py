@@ -55,7 +55,7 @@ TEXTS = """
 def fill(number: int) -> None:
     """So many messages of ten topologies, one of which has a hundred, with texts."""
     broker = add_broker(
-        Broker(name="Bench", host="127.0.0.1", port=9, management_url="http://127.0.0.1:9"), ""
+        Broker(name="Bench", amqp_addresses="127.0.0.1:9", management_urls="http://127.0.0.1:9"), ""
     )
     first = min(_topology(broker, number).pk for number in range(TOPOLOGIES))
     is_sqlite = connection.vendor == "sqlite"

@@ -130,11 +130,10 @@ def _broker(row: Any, amqp_url: str, management_url: str) -> tuple[Any, str]:
     address = parse_address(amqp_url, management_url)
     made = row(
         name="Large",
-        host=address.host,
-        port=address.port,
+        amqp_addresses=address.amqp_name,
         vhost=address.vhost,
         username=address.username,
-        management_url=address.management_url,
+        management_urls=address.management_url,
     )
     return made, address.password
 

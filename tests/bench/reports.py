@@ -37,7 +37,9 @@ def fill() -> None:
     from tests.analytics import result_rows
     from topology.models import Broker
 
-    Broker.objects.create(slug="main", name="Main", host="127.0.0.1", management_url="http://x")
+    Broker.objects.create(
+        slug="main", name="Main", amqp_addresses="127.0.0.1", management_urls="http://x"
+    )
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     groups = [{"broker": "main", "topology": f"topology-{n:03}"} for n in range(TOPOLOGIES)]
     result_rows.days([yesterday], groups)

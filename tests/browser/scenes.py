@@ -262,7 +262,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     pair = _applied(gone, "orders")
     contents.declare(vhost, [PARKED])
     eventually(lambda: _numbers_known(gone), "the broker counts its messages")
-    _dress(gone, port=9, management_url="http://127.0.0.1:9")
+    _dress(gone, amqp_addresses="127.0.0.1:9", management_urls="http://127.0.0.1:9")
     snapshots.poll(gone)
     never = _unreachable("Never reached")
     other = make_pair(never, name="invoices", delay="2m")

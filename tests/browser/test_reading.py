@@ -75,7 +75,7 @@ def broker(transactional_db: None, slow: Slow, monkeypatch: pytest.MonkeyPatch) 
     # The listing may be held back for longer than a call may take.
     monkeypatch.setattr(Management.__init__, "__kwdefaults__", {"seconds": 40.0, "in_all": 600.0})
     row = make_broker(name="Vast")
-    row.management_url = f"http://127.0.0.1:{slow.server_port}"
+    row.management_urls = f"http://127.0.0.1:{slow.server_port}"
     row.save()
     return row
 

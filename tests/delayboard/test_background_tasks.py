@@ -115,7 +115,17 @@ def test_a_background_task_without_a_recent_sign_of_life_is_late() -> None:
 @pytest.mark.django_db
 def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
-    always = {"facts", "bindings", "findings", "index", "replay", "schedule", "nightly", "cleaning"}
+    always = {
+        "facts",
+        "addresses",
+        "bindings",
+        "findings",
+        "index",
+        "replay",
+        "schedule",
+        "nightly",
+        "cleaning",
+    }
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes", "samples", "nightly-reports", "replacements"}
     always |= {"queue-changes", "migrations", "alerts", "publish-jobs", "publish-jobs-2"}

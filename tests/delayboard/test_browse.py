@@ -169,7 +169,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Source]:
 
 def look(*, limit: int = peek.MAXIMUM_MESSAGES) -> tuple[tuple[PeekedMessage, ...], bool]:
     queue = a_queue("dead")
-    broker = Broker(host="h", management_url="http://h")
+    broker = Broker(amqp_addresses="h", management_urls="http://h")
     found = peek.peek_queue(broker, queue, a_snapshot(Definitions.of([queue])), limit)
     return found.peeked_messages, found.more
 

@@ -114,3 +114,31 @@ def test_subscribers_get_no_report_again_and_miss_none_that_waited() -> None:
     assert mail.reports_from >= now
     assert not hook.sends_alerts
     assert stored[0].made_at < hook.reports_from < stored[1].made_at
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_broker_keeps_its_address_among_several_and_the_first_one_on_the_way_back() -> None:
+    broker = make_broker()
+    several = make_broker(name="Cluster")
+    Broker.objects.filter(pk=several.pk).update(
+        amqp_addresses="[::1]:5673, two:5672", management_urls="http://[::1]:1, http://two:2"
+    )
+    try:
+        old = migrate([("topology", "0005_pause_work")]).get_model("topology", "Broker")
+        fields = ("host", "port", "management_url")
+        assert old.objects.values_list(*fields).get(pk=broker.pk) == (
+            *("127.0.0.1", 9),
+            "http://127.0.0.1:9",
+        )
+        assert old.objects.values_list(*fields).get(pk=several.pk) == (
+            "::1",
+            5673,
+            "http://[::1]:1",
+        )
+    finally:
+        migrate()
+    rows = Broker.objects.order_by("pk").values_list("amqp_addresses", "management_urls")
+    assert list(rows) == [
+        ("127.0.0.1:9", "http://127.0.0.1:9"),
+        ("[::1]:5673", "http://[::1]:1"),
+    ]

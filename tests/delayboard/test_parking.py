@@ -179,7 +179,7 @@ def test_a_queue_that_destroys_what_is_put_back_is_not_taken_from(
     monkeypatch.setattr(Management, "policies", lambda *args: [])
     monkeypatch.setattr(Management, "operator_policies", lambda *args: [])
     with pytest.raises(Conflict, match="delivery limit 0"):
-        limits_of(Broker(host="127.0.0.1"), "dead")
+        limits_of(Broker(amqp_addresses="127.0.0.1"), "dead")
 
 
 @pytest.mark.django_db

@@ -123,6 +123,7 @@ SOUND: dict[str, Any] = {
         }
     ],
     "health": {"status": "ok"},
+    "nodes": [{"name": "rabbit@hostile", "running": True, "partitions": []}],
     "policies": [],
     "operator-policies": [],
     "consumers": [],
@@ -311,6 +312,7 @@ ODD: Mapping[str, Attack] = {
     "objects for scalars": saying(
         queues=[{"name": "dead", "type": {}, "state": [], "policy": {"a": 1}, "node": 1.5}],
         health=[],
+        nodes=[{"name": {}, "running": "no", "partitions": [5, {}]}, {}, {"running": False}],
         vhosts={"tracing": "yes", "tags": {}, "metadata": 5},
     ),
 }

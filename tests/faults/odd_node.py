@@ -104,8 +104,14 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         return self._sign(subject, x509.DNSName(host), left)
 
+    @property
+    def key(self) -> str:
+        """The key of all its certificates (PEM)."""
+        format_ = PrivateFormat.PKCS8
+        return self._key.private_bytes(Encoding.PEM, format_, NoEncryption()).decode()
+
     def write_key(self, file: Path) -> None:
-        file.write_bytes(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        file.write_text(self.key)
 
     def _sign(
         self,

@@ -90,13 +90,13 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "name": "Test broker",
         "environment": "test",
         "colour": "slate",
-        "host": address.host,
-        "port": address.port,
+        "amqp_addresses": address.amqp_name,
         "vhost": address.vhost,
-        "management_url": address.management_url,
+        "management_urls": address.management_url,
         "username": address.username,
         "password": address.password,
         "verify_tls": "on",
+        "sign_in": "password",
     }
     parked_message = {
         "broker": pair.broker.slug,

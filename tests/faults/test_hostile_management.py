@@ -68,7 +68,7 @@ def address(hostile: Hostile) -> Address:
 def pages(hostile: Hostile, db: None) -> dict[str, str]:
     """Every page that can be opened, of a broker at this address."""
     broker = make_broker()
-    broker.management_url = hostile.url
+    broker.management_urls = hostile.url
     broker.save()
     found = addresses(make_pair(broker))
     snapshots.forget(broker.pk)
@@ -204,7 +204,7 @@ def test_commands_and_workers_fail_with_the_sentence(
     hostile.attack = attack
     sentence = next(words for other, words in ATTACKS.values() if other is attack)
     broker = make_broker()
-    broker.management_url = hostile.url
+    broker.management_urls = hostile.url
     broker.save()
     with pytest.raises(CommandError, match=sentence):
         call_command("walk", broker.slug, "work", "k")

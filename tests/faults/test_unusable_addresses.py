@@ -44,7 +44,9 @@ def test_each_refusal_of_tls_is_told_from_the_others(strict: OddNode) -> None:
     assert_said_of_both(known, "is for another host", "Enter a host name")
     assert_said_of_both(on("localhost", known), "has expired", "Renew the certificate")
     unverified = replace(strict.secure, verify_tls=False)
-    assert_said_of_both(unverified, "requires a client certificate", "`fail_if_no_peer_cert`")
+    assert_said_of_both(
+        unverified, "requires a client certificate", "Enter a client certificate and its key"
+    )
 
 
 def test_no_tls_where_it_is_required(strict: OddNode) -> None:

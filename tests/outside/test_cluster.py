@@ -107,7 +107,7 @@ def reach_by(broker: Broker, vhost: Vhost) -> None:
     """From now on Delayboard connects to the node whose address this is."""
     parts = pika.URLParameters(vhost.amqp_url)
     Broker.objects.filter(pk=broker.pk).update(
-        host=parts.host, port=parts.port, management_url=vhost.management_url
+        amqp_addresses=f"{parts.host}:{parts.port}", management_urls=vhost.management_url
     )
 
 

@@ -71,7 +71,7 @@ def proxy(vhost: Vhost) -> Iterator[Proxy]:
 
 
 def lead_through(proxy: Proxy, broker: Broker) -> None:
-    broker.port = proxy.port
+    broker.amqp_addresses = f"127.0.0.1:{proxy.port}"
     broker.save()
 
 

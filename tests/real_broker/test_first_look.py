@@ -45,10 +45,9 @@ def add(client: Client, vhost: Vhost) -> str:
         "name": "Own rabbit",
         "environment": "own",
         "colour": "green",
-        "host": amqp.hostname,
-        "port": amqp.port,
+        "amqp_addresses": f"{amqp.hostname}:{amqp.port}",
         "vhost": vhost.name,
-        "management_url": vhost.management_url,
+        "management_urls": vhost.management_url,
         "username": vhost.name,
         "password": PASSWORD,
     }

@@ -74,7 +74,7 @@ def test_what_a_full_queue_dead_letters_has_arrived_somewhere(vhost: Vhost) -> N
 
 def test_a_broker_that_does_not_answer_leaves_it_unknown(vhost: Vhost) -> None:
     broker = make_broker(vhost)
-    broker.management_url = "http://127.0.0.1:1"
+    broker.management_urls = "http://127.0.0.1:1"
     assert NackCheck(broker).explain(Publish("x", "k")) == (False, NACKED)
 
 

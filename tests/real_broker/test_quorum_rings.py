@@ -9,7 +9,8 @@ import pytest
 
 from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_topology, make_broker
-from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -69,7 +70,7 @@ def test_a_message_that_fails_and_crashes_its_consumer_again_and_again_stays_in_
             consumer.reject(_next(consumer))
         last = _next(consumer)
         assert read_history(last.message.headers).count("orders", "rejected") == 2
-        consumer.ack_through(last)
+        consumer.ack(through=last.tag)
 
 
 def _next(consumer: Consumer) -> Delivery:

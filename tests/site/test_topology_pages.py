@@ -214,7 +214,7 @@ def test_a_wrong_topology_is_said_and_not_made(
 
 
 def test_a_wrong_broker_is_said_and_not_saved() -> None:
-    values = {"name": "x", "management_url": "nonsense", "host": "h", "username": "u"}
+    values = {"name": "x", "management_urls": "nonsense", "amqp_addresses": "h", "username": "u"}
     text = text_of(signed_in(Role.ADMIN).post(reverse("topology:broker_add"), values))
     assert "must look like" in text
     assert "The password is missing" in text
@@ -226,10 +226,9 @@ def test_a_broker_that_cannot_be_reached_is_saved_on_request_only() -> None:
         "name": "New",
         "environment": "test",
         "colour": "green",
-        "host": "127.0.0.1",
-        "port": 9,
+        "amqp_addresses": "127.0.0.1:9",
         "vhost": "/",
-        "management_url": "http://127.0.0.1:9",
+        "management_urls": "http://127.0.0.1:9",
         "username": "u",
         "password": "a secret",
     }

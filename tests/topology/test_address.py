@@ -79,3 +79,21 @@ def test_verification_can_be_switched_off() -> None:
     context = Address("h", 1, "/", "u", "p", verify_tls=False).ssl_context()
     assert not context.check_hostname
     assert Address("h", 1, "/", "u", "p").ssl_context().check_hostname
+
+
+def test_an_address_has_several_nodes() -> None:
+    address = parse_address("amqp://u:p@one:1,two,[::1]:3/v", "http://one:15672,http://two")
+    assert [one.amqp_name for one in address.amqp_nodes] == ["one:1", "two:5672", "[::1]:3"]
+    urls = [one.management_url for one in address.management_nodes]
+    assert urls == ["http://one:15672", "http://two"]
+    assert address.where == "one:1, two:5672 or [::1]:3"
+    default = parse_address("amqps://u:p@one:1,one:2,two/v")
+    assert [one.management_url for one in default.management_nodes] == [
+        "https://one:15671",
+        "https://two:15671",
+    ]
+
+
+def test_a_node_of_the_management_api_has_its_own_amqp_address() -> None:
+    address = parse_address("amqp://one:1,two:2", "http://one,http://two")
+    assert [one.port for one in address.management_nodes] == [1, 2]

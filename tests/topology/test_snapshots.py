@@ -43,6 +43,7 @@ def broker_answers() -> None:
     for kind in ("queues", "exchanges", "bindings"):
         responses.get(f"{API}/{kind}/nowhere", json=[])
     responses.get(f"{API}/health/checks/alarms", json={"status": "ok"})
+    responses.get(f"{API}/nodes", json=[{"name": "a@b", "running": True}])
 
 
 @responses.activate
@@ -111,7 +112,7 @@ def test_many_who_ask_at_once_ask_the_broker_once(broker: Broker) -> None:
         thread.join(60)
     assert len(found) == 4
     assert len({id(one) for one in found}) == 1
-    assert len(responses.calls) == 5
+    assert len(responses.calls) == 6
 
 
 class Silent:
@@ -182,7 +183,7 @@ def test_an_answer_that_comes_after_the_address_changed_is_dropped(
     assert silent.answered.acquire(timeout=10)
     silent.answered.release()
     assert snapshots.latest(broker.pk) is None
-    broker.host = "elsewhere.test"
+    broker.amqp_addresses = "elsewhere.test"
     assert snapshots.poll(broker).is_reachable
     assert silent.asked == 2
 
@@ -192,7 +193,7 @@ def test_an_address_that_changed_is_asked_anew_though_a_poll_is_under_way(
 ) -> None:
     monkeypatch.setattr(snapshots, "PATIENCE_SECONDS", 0)
     snapshots.fresh(broker)
-    broker.management_url = "http://127.0.0.1:8"
+    broker.management_urls = "http://127.0.0.1:8"
     assert "127.0.0.1:8 did not answer in time" in snapshots.fresh(broker).error
     assert silent.asked == 2
 

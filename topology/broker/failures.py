@@ -24,7 +24,7 @@ PROBE_SECONDS = 0.5
 
 def explain_amqp(error: BaseException, address: Address) -> Unreachable | None:
     """The sentence for what pika reported, or for what caused it; None for another cause."""
-    return _explain(error, f"{address.host}:{address.port}", address.host)
+    return _explain(error, address.where, address.host, bool(address.client_certificate))
 
 
 def explain_management(error: BaseException, address: Address) -> Unreachable:
@@ -33,12 +33,13 @@ def explain_management(error: BaseException, address: Address) -> Unreachable:
     Where nothing listens it looks for half a second whether AMQP answers.
     """
     url = address.management_url
-    if _has(error, ConnectionRefusedError) and _is_listening(address):
+    if _has(error, ConnectionRefusedError) and not address.others and _is_listening(address):
         return Unreachable(
             f"RabbitMQ runs, but nothing listens at {url}. Check the management port, and run "
             "`rabbitmq-plugins enable rabbitmq_management`."
         )
-    if known := _explain(error, url, urlsplit(url).hostname or ""):
+    has_certificate = bool(address.client_certificate)
+    if known := _explain(error, url, urlsplit(url).hostname or "", has_certificate):
         return known
     if _has(error, requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
         return explain_timeout(address)
@@ -64,7 +65,9 @@ def explain_timeout(address: Address) -> Unreachable:
     )
 
 
-def _explain(error: BaseException, where: str, host: str) -> Unreachable | None:
+def _explain(
+    error: BaseException, where: str, host: str, has_certificate: bool
+) -> Unreachable | None:
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
@@ -88,7 +91,7 @@ def _explain(error: BaseException, where: str, host: str) -> Unreachable | None:
                 )
     stated = _TLS_REASON.search(str(error))
     if stated or _has(error, ssl.SSLError):
-        return Unreachable(_explain_tls(stated[1] if stated else "", where))
+        return Unreachable(_explain_tls(stated[1] if stated else "", where, has_certificate))
     return None
 
 
@@ -111,16 +114,21 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, where: str) -> str
     return f"The certificate of {where} is not trusted ({reason}). Enter the CA certificate."
 
 
-def _explain_tls(reason: str, where: str) -> str:
+def _explain_tls(reason: str, where: str, has_certificate: bool) -> str:
+    if has_certificate and "ALERT" in reason:
+        return (
+            f"{where} refused the TLS connection ({reason}). Check that it trusts the CA of the "
+            "client certificate, and its TLS versions and ciphers."
+        )
     if "CERTIFICATE_REQUIRED" in reason:
         return (
-            f"{where} requires a client certificate, and Delayboard has none. Use a listener "
-            "without `fail_if_no_peer_cert`."
+            f"{where} requires a client certificate, and Delayboard has none. Enter a client "
+            "certificate and its key."
         )
     if "ALERT" in reason:
         return (
             f"{where} refused the TLS connection ({reason}). Check its TLS versions and ciphers, "
-            "and whether it requires a client certificate, which Delayboard has not."
+            "and whether it requires a client certificate."
         )
     return f"{where} accepts no TLS connection. Check that TLS is enabled at this port."
 
@@ -131,6 +139,12 @@ def _is_listening(address: Address) -> bool:
     except (OSError, UnicodeError):
         return False
     return True
+
+
+def was_never_sent(error: BaseException) -> bool:
+    """Whether the request that failed so never reached a server: no connection was made."""
+    made_none = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    return _has(error, *made_none)
 
 
 def _has(error: BaseException, *kinds: type[BaseException]) -> bool:

@@ -84,5 +84,5 @@ class SnapshotResults(Generic[Value]):
         """None while that of a large snapshot is not done."""
         if len(snapshot.definitions) <= AT_ONCE:
             return Worked(snapshot, self._kept.get(broker.pk, snapshot, work_out))
-        place = (broker.pk, broker.host, broker.management_url, broker.vhost)
+        place = (broker.pk, broker.amqp_addresses, broker.management_urls, broker.vhost)
         return self._background.get(place, snapshot, work_out)

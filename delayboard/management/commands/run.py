@@ -40,10 +40,14 @@ class Command(BoardCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Addresses come from the environment too: a password in a command line is public."""
         parser.add_argument(
-            "--broker", default=os.environ.get("BROKER", ""), help="AMQP address of your own broker"
+            "--broker",
+            default=os.environ.get("BROKER", ""),
+            help="AMQP address of your own broker; hosts of a cluster with commas",
         )
         parser.add_argument(
-            "--management", default=os.environ.get("MANAGEMENT", ""), help="its management address"
+            "--management",
+            default=os.environ.get("MANAGEMENT", ""),
+            help="its management addresses, separated by commas",
         )
         parser.add_argument("--host", default="127.0.0.1", help="of the site; default: 127.0.0.1")
         parser.add_argument(

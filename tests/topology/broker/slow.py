@@ -30,6 +30,7 @@ class Slow:
         responses.add_callback("GET", f"{API}/queues/nowhere", self._queues)
         for kind in ("exchanges", "bindings"):
             responses.get(f"{API}/{kind}/nowhere", json=[])
+        responses.get(f"{API}/nodes", json=[{"name": "lone@node", "running": True}])
         responses.get(f"{API}/health/checks/alarms", json={"status": "ok"})
 
     def let(self, times: int = 1) -> None:

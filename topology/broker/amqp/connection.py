@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pika
@@ -12,8 +14,9 @@ import pika.exceptions
 import pika.spec
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
-from topology.broker.address import Address
-from topology.broker.amqp.frames import call_later, count_received, cut
+from topology.broker import health
+from topology.broker.address import Address, SignIn
+from topology.broker.amqp.frames import call_later, count_received, cut, renew_secret
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -25,14 +28,29 @@ from topology.broker.errors import (
     refuse_unsupported,
 )
 from topology.broker.failures import explain_amqp
+from topology.broker.time_limit import run_in_background
+from topology.broker.tokens import Token, get_token
 
 CONNECT_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.8
 HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
 CHECK_SECONDS = 0.25
+TOKEN_CHECK_SECONDS = 5.0
 # A node that answers heartbeats may not answer for a channel that waits for a paused other one.
 CLOSE_SECONDS = 5.0
+
+
+REFUSAL_REMEDIES = {
+    SignIn.PASSWORD: "Check the user name and the password.",
+    SignIn.CERTIFICATE: (
+        "Check that RabbitMQ offers EXTERNAL (plugin rabbitmq_auth_mechanism_ssl) and has a user "
+        "with the certificate's name."
+    ),
+    SignIn.TOKEN: (
+        "Check the scope, the audience and the signing key (rabbitmq_auth_backend_oauth2)."
+    ),
+}
 
 
 class RawProperties(pika.spec.BasicProperties):
@@ -54,20 +72,34 @@ _classes: dict[int, Any] = pika.spec.props
 _classes[pika.spec.BasicProperties.INDEX] = RawProperties
 
 
-def parameters(address: Address, *, heartbeat: int, name: str) -> pika.ConnectionParameters:
-    tls = pika.SSLOptions(address.ssl_context(), address.host) if address.tls else None
+def parameters(
+    node: Address, *, heartbeat: int, name: str, is_hurried: bool = False
+) -> pika.ConnectionParameters:
+    """Those of one node; in a hurry, because there are others. Raises BrokerError."""
+    server_name = node.server_name or node.host
+    tls = pika.SSLOptions(node.ssl_context(), server_name) if node.tls else None
     return pika.ConnectionParameters(
-        host=address.host,
-        port=address.port,
-        virtual_host=address.vhost,
-        credentials=pika.PlainCredentials(address.username, address.password),
+        host=node.host,
+        port=node.port,
+        virtual_host=node.vhost,
+        credentials=_credentials(node),
         ssl_options=tls,
         heartbeat=heartbeat,
-        socket_timeout=CONNECT_SECONDS,
-        stack_timeout=HANDSHAKE_SECONDS,
+        socket_timeout=health.HURRIED_CONNECT_SECONDS if is_hurried else CONNECT_SECONDS,
+        stack_timeout=health.HURRIED_SECONDS if is_hurried else HANDSHAKE_SECONDS,
         blocked_connection_timeout=min(BLOCKED_SECONDS, maximum_silence(heartbeat)),
         client_properties={"connection_name": f"delayboard {name}"},
     )
+
+
+def _credentials(node: Address) -> Any:
+    match node.sign_in:
+        case SignIn.CERTIFICATE:
+            return pika.credentials.ExternalCredentials()
+        case SignIn.TOKEN:
+            # RabbitMQ reads the token from the password, and ignores the user name.
+            return pika.PlainCredentials("", get_token(node).text)
+    return pika.PlainCredentials(node.username, node.password)
 
 
 def maximum_silence(heartbeat: int) -> float:
@@ -83,9 +115,10 @@ def open_connection(
 
     A broker that falls silent is noticed after one and a half heartbeats (seconds).
     """
-    with translate_errors(address):
-        connection = pika.BlockingConnection(parameters(address, heartbeat=heartbeat, name=name))
-    _Watch(connection, maximum_silence(heartbeat)).check()
+    connection, node = _connect(address, name, heartbeat)
+    _Watch(connection, node, maximum_silence(heartbeat)).check()
+    if address.sign_in is SignIn.TOKEN:
+        _TokenRenewal(connection, address).check()
     try:
         with translate_errors(address):
             yield connection
@@ -93,15 +126,67 @@ def open_connection(
         close_quietly(connection)
 
 
+def _connect(
+    address: Address, name: str, heartbeat: int
+) -> tuple[pika.BlockingConnection, Address]:
+    """To the first node that answers, with its address; a refusal is an answer.
+
+    Raises BrokerError.
+    """
+    nodes = health.order_nodes(address.amqp_nodes, "AMQP")
+    failures: list[tuple[str, Unreachable]] = []
+    for node in nodes:
+        is_hurried = len(failures) < len(nodes) - 1
+        try:
+            with translate_errors(node):
+                stated = parameters(node, heartbeat=heartbeat, name=name, is_hurried=is_hurried)
+                connection = pika.BlockingConnection(stated)
+        except Unreachable as error:
+            health.record_failure(node.amqp_name, error)
+            failures.append((node.amqp_name, error))
+        else:
+            health.record_answer(node.amqp_name)
+            return connection, node
+    raise health.explain_all(failures, "AMQP") from failures[-1][1]
+
+
+class _TokenRenewal:
+    """Sends RabbitMQ the next token before the one of a connection ends.
+
+    The token endpoint is called in a thread of its own: the connection goes on meanwhile. When no
+    new token comes, RabbitMQ closes the connection at the end of the old one.
+    """
+
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._sent = get_token(address)
+        self._next: Future[Token] | None = None
+
+    def check(self) -> None:
+        if not self._connection.is_open:
+            return
+        if self._next is not None and self._next.done():
+            token = None if self._next.exception() else self._next.result()
+            self._next = None
+            if token is not None and token != self._sent:
+                renew_secret(self._connection, token.text)
+                self._sent = token
+        elif self._next is None and self._sent.is_ending:
+            self._next = run_in_background(partial(get_token, self._address), "token renewal")
+        call_later(self._connection, min(TOKEN_CHECK_SECONDS, self._sent.left / 4), self.check)
+
+
 class _Watch:
-    """Cuts a connection on which nothing comes any more.
+    """Cuts a connection on which nothing comes any more, or whose node lost its cluster.
 
     pika's own check lets up to two heartbeats and ten seconds pass (heartbeat.py, 1.4.4), which
     no page can wait for. The timer runs on the connection's loop, also while a call waits.
     """
 
-    def __init__(self, connection: pika.BlockingConnection, patience: float) -> None:
+    def __init__(self, connection: pika.BlockingConnection, node: Address, patience: float) -> None:
         self._connection = connection
+        self._node = node.amqp_name
         self._patience = patience
         self._heard = -1
         self._heard_at = 0.0
@@ -112,6 +197,9 @@ class _Watch:
             self._heard, self._heard_at = received, time.monotonic()
         elif time.monotonic() - self._heard_at > self._patience:
             cut(self._connection, f"no data for {self._patience:g} s")
+            return
+        if health.is_cut_off(self._node):
+            cut(self._connection, "the node lost the majority of its cluster")
             return
         if self._connection.is_open:
             call_later(self._connection, CHECK_SECONDS, self.check)
@@ -145,8 +233,8 @@ def translate_errors(address: Address) -> Iterator[None]:
     except AMQPConnectorException as error:
         # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
         silent = Unreachable(
-            f"The server at {address.host}:{address.port} did not answer as RabbitMQ in "
-            f"{HANDSHAKE_SECONDS:.0f} seconds. Check the AMQP port, TLS and the load of RabbitMQ."
+            f"The server at {address.where} did not answer as RabbitMQ in time. Check the AMQP "
+            "port, TLS and the load of RabbitMQ."
         )
         raise (explain_amqp(error, address) or silent) from error
     except (OSError, UnicodeError) as error:
@@ -154,16 +242,14 @@ def translate_errors(address: Address) -> Iterator[None]:
 
 
 def explain_error(error: Exception, address: Address) -> BrokerError:
-    where = f"{address.host}:{address.port}"
+    where = address.where
     match error:
         case pika.exceptions.ProbableAuthenticationError() | pika.exceptions.AuthenticationError():
-            return Refused(
-                f"RabbitMQ at {where} refused the user “{address.username}”. Check the user "
-                "name and the password."
-            )
+            remedy = REFUSAL_REMEDIES[address.sign_in]
+            return Refused(f"RabbitMQ at {where} refused {address.account}. {remedy}")
         case pika.exceptions.ProbableAccessDeniedError():
             return Refused(
-                f"The user “{address.username}” cannot access the virtual host "
+                f"{_start_sentence(address.account)} cannot access the virtual host "
                 f"“{address.vhost}” at {where}. Check the virtual host's name and the user's "
                 "permissions."
             )
@@ -194,13 +280,19 @@ def _explain_close(code: int, text: str, address: Address) -> BrokerError:
             return Conflict(f"The queue has consumers. Stop the consumers. {sentence}")
         case 403:
             return Refused(
-                f"The user “{address.username}” lacks a permission on the virtual host "
+                f"{_start_sentence(address.account)} lacks a permission on the virtual host "
                 f"“{address.vhost}”. Grant the permission. {sentence}"
             )
         case 404:
             return NotFound(sentence)
         case 405 | 406:
             return Conflict(sentence)
+        case 530 if text.endswith("is down"):
+            # Of this node alone: another one may have it.
+            return Unreachable(
+                f"The virtual host “{address.vhost}” does not run on this node. Restart it "
+                f"(rabbitmqctl restart_vhost). {sentence}"
+            )
         case 530:
             return Refused(
                 f"The virtual host “{address.vhost}” is not available. Check that it exists, "
@@ -211,6 +303,9 @@ def _explain_close(code: int, text: str, address: Address) -> BrokerError:
 
 def _explain_silence(address: Address) -> Unreachable:
     return Unreachable(
-        f"RabbitMQ at {address.host}:{address.port} does not answer. Check the network and the "
-        "load of RabbitMQ."
+        f"RabbitMQ at {address.where} does not answer. Check the network and the load of RabbitMQ."
     )
+
+
+def _start_sentence(words: str) -> str:
+    return words[0].upper() + words[1:]

@@ -130,6 +130,11 @@ def wake(connection: pika.BlockingConnection) -> None:
     connection._impl.ioloop.add_callback_threadsafe(lambda: None)
 
 
+def renew_secret(connection: pika.BlockingConnection, secret: str) -> None:
+    """Send RabbitMQ a new password of this connection; BlockingConnection would wait for it."""
+    connection._impl.update_secret(secret, "renewed", lambda _: None)
+
+
 def cut(connection: pika.BlockingConnection, why: str) -> None:
     """End it at once, as one whose peer is silent."""
     connection._impl._terminate_stream(pika.exceptions.AMQPHeartbeatTimeout(why))

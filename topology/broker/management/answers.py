@@ -158,17 +158,25 @@ def _explain_size(url: str) -> Unreachable:
 
 
 class BoundedAdapter(requests.adapters.HTTPAdapter):
-    """Reads heads and bodies within `limits`; `context` is the TLS context of an https address."""
+    """Reads heads and bodies within `limits`; `context` is the TLS context of an https address.
 
-    def __init__(self, limits: Limits, url: str, context: Any = None) -> None:
+    `server_name` replaces the host in the check of the server's certificate.
+    """
+
+    def __init__(
+        self, limits: Limits, url: str, context: Any = None, server_name: str = ""
+    ) -> None:
         self._limits = limits
         self._url = url
         self._context = context
+        self._server_name = server_name
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         if self._context is not None:
             kwargs["ssl_context"] = self._context
+            if self._server_name:
+                kwargs["server_hostname"] = self._server_name
         super().init_poolmanager(*args, **kwargs)
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,13 +13,15 @@ from urllib.parse import quote
 import requests
 import urllib3
 
-from topology.broker.address import Address
-from topology.broker.errors import Conflict, NotFound, Unsupported
-from topology.broker.failures import explain_management
+from topology.broker import health
+from topology.broker.address import Address, SignIn
+from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
+from topology.broker.failures import explain_management, was_never_sent
 from topology.broker.management.answers import Answer, BoundedAdapter, Limits, read_answer
 from topology.broker.management.refusals import explain_answer, no_api, no_vhost
 from topology.broker.management.schema import read_object, read_objects
 from topology.broker.management.vhost_update import make_tracing_update
+from topology.broker.tokens import get_token
 from topology.definitions import Binding, Exchange, Queue
 from topology.snapshot import version_numbers
 
@@ -29,6 +31,8 @@ CONNECT_SECONDS = 1.5
 REQUEST_SECONDS = 2.7
 # Seconds for calls that no person waits for, as of a worker at a broker with very many queues.
 PATIENCE_SECONDS = 15.0
+# With less time left no other node is called.
+LEAST_SECONDS = 0.1
 
 
 class Management:
@@ -36,7 +40,9 @@ class Management:
 
     Each call takes at most `seconds`, from connecting to the last byte of the answer, and all
     calls together at most `in_all`: somebody may be waiting for a page. `heard` is when the last
-    answer came, in monotonic seconds, None before the first.
+    answer came, in monotonic seconds, None before the first. `node` is the node of the last call:
+    the next one, with its time left, is called when none can be connected to or it lost its API; a
+    node that takes a request and falls silent is only called last from then on.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class Management:
         self.heard: float | None = None
         # Called before each change of the broker; what it raises prevents the change.
         self.before_change: Callable[[], None] = lambda: None
+        self.node = address.management_nodes[0]
         self._address = address
         self._seconds = seconds
         self._until = time.monotonic() + in_all
@@ -56,11 +63,11 @@ class Management:
         self._session.headers["Authorization"] = f"Basic {account}"
         self._session.headers["Accept-Encoding"] = "gzip"
         self._session.verify = address.verify_tls
-        is_tls = address.management_url.startswith("https")
-        context = address.ssl_context() if is_tls else None
-        adapter = BoundedAdapter(self._limits, address.management_url, context)
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, adapter)
+        for node in address.management_nodes:
+            url = node.management_url
+            context = node.ssl_context() if url.startswith("https") else None
+            adapter = BoundedAdapter(self._limits, url, context, node.server_name)
+            self._session.mount(f"{url}/", adapter)
 
     def __enter__(self) -> Management:
         return self
@@ -86,7 +93,11 @@ class Management:
         try:
             return read_object(self._call("GET", path("overview")))
         except NotFound as error:
-            raise no_api(self._address) from error
+            raise no_api(self.node) from error
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Names and states of the cluster's nodes. Raises Refused without the tag “monitoring”."""
+        return read_objects(self._call("GET", path("nodes") + "?columns=name,running,partitions"))
 
     def exchanges(self) -> list[dict[str, Any]]:
         return self._all("exchanges")
@@ -159,17 +170,13 @@ class Management:
 
     def alarms(self) -> list[str]:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
-        self._begin()
-        answer = self._send("GET", path("health", "checks", "alarms"))
-        if answer.status == 503:
-            reported = read_object(answer.json()).get("alarms")
-            alarms = reported if isinstance(reported, list) else []
-            named = [
-                f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)
-            ]
-            return named or ["an alarm without a name"]
-        self._check(answer)
-        return []
+        answer = self._call_nodes("GET", path("health", "checks", "alarms"), also=503)
+        if answer.status != 503:
+            return []
+        reported = read_object(answer.json()).get("alarms")
+        alarms = reported if isinstance(reported, list) else []
+        named = [f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)]
+        return named or ["an alarm without a name"]
 
     def declare_exchange(self, exchange: Exchange) -> None:
         body = {**vars(exchange), "arguments": dict(exchange.arguments)}
@@ -209,7 +216,7 @@ class Management:
         try:
             return read_object(self._call("GET", path("vhosts", self._address.vhost)))
         except NotFound as error:
-            raise no_vhost(self._address) from error
+            raise no_vhost(self.node) from error
 
     def _all(self, kind: str) -> list[dict[str, Any]]:
         return read_objects(self._of_vhost(kind))
@@ -220,7 +227,7 @@ class Management:
             return self._call("GET", f"{where}?{query}" if query else where)
         except NotFound as error:
             # From 4.3 on RabbitMQ answers so too for a virtual host that the user may not access.
-            raise no_vhost(self._address) from error
+            raise no_vhost(self.node) from error
 
     def _delete(self, where: str) -> None:
         try:
@@ -237,22 +244,54 @@ class Management:
         if method != "GET":
             self._address.before_change()
             self.before_change()
-        self._begin()
-        answer = self._send(method, where, body)
-        if method == "GET" and answer.status == 500:
-            # RabbitMQ reads the queue twice for one request. If the queue expires in between, the
-            # second request answers 404 (seen on 4.0.5 and 4.3.6 with x-expires).
-            answer = self._send(method, where)
-        self._check(answer)
-        return answer.json()
+        return self._call_nodes(method, where, body).json()
 
-    def _begin(self) -> None:
+    def _call_nodes(
+        self,
+        method: str,
+        where: str,
+        body: Mapping[str, Any] | None = None,
+        also: int | None = None,
+    ) -> Answer:
+        """The answer of the first node that gives one below 300, or with the status `also`.
+
+        A change is sent to another node only where the first one never got it.
+        """
         self._limits.begin(min(self._seconds, self._until - time.monotonic()))
+        nodes = health.order_nodes(self._address.management_nodes, "management")
+        failures: list[tuple[str, Unreachable]] = []
+        for node in nodes:
+            self.node = node
+            is_hurried = len(failures) < len(nodes) - 1
+            try:
+                answer = self._send(method, where, body, is_hurried=is_hurried)
+                if method == "GET" and answer.status == 500:
+                    # RabbitMQ reads the queue twice for one request. If the queue expires in
+                    # between, the second request answers 404 (seen on 4.0.5 and 4.3.6 with
+                    # x-expires).
+                    answer = self._send(method, where, is_hurried=is_hurried)
+                if answer.status != also:
+                    self._check(answer)
+            except Unreachable as error:
+                health.record_failure(node.management_url, error)
+                failures.append((node.management_url, error))
+                may_have_arrived = method != "GET" and not was_never_sent(error)
+                if may_have_arrived or self._limits.seconds < LEAST_SECONDS:
+                    raise health.explain_all(failures, "management") from error
+            else:
+                health.record_answer(node.management_url)
+                return answer
+        raise health.explain_all(failures, "management") from failures[-1][1]
 
-    def _send(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Answer:
-        url = self._address.management_url
+    def _send(
+        self, method: str, where: str, body: Mapping[str, Any] | None = None, *, is_hurried: bool
+    ) -> Answer:
+        url = self.node.management_url
+        if self._address.sign_in is SignIn.TOKEN:
+            self._session.headers["Authorization"] = f"Bearer {get_token(self._address).text}"
         seconds = self._limits.seconds
-        timeout: Any = urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
+        connect = health.HURRIED_CONNECT_SECONDS if is_hurried else CONNECT_SECONDS
+        timeout: Any = urllib3.Timeout(connect=min(connect, seconds), total=seconds)
         try:
             response = self._session.request(
                 method, url + where, json=body, timeout=timeout, allow_redirects=False, stream=True
@@ -264,15 +303,15 @@ class Management:
             ValueError,
         ) as error:
             # A host name that none can have is a ValueError of the libraries below requests.
-            raise explain_management(error, self._address) from error
+            raise explain_management(error, self.node) from error
         self.heard = time.monotonic()
         return answer
 
     def _check(self, answer: Answer) -> None:
         if answer.status == 404 and "json" not in answer.content_type:
-            raise no_api(self._address)
+            raise no_api(self.node)
         if answer.status >= 300:
-            raise explain_answer(answer.status, answer.reason, self._address)
+            raise explain_answer(answer.status, answer.reason, self.node)
 
 
 def path(*parts: str) -> str:

@@ -47,6 +47,13 @@ def observe(management: Management) -> Snapshot:
             management.bindings(),
             management.alarms(),
         )
+    # The overview names its node only to accounts that may read nodes.
+    states: Sequence[Mapping[str, Any]] = []
+    if read.node:
+        with suppress(Refused, NotFound):
+            states = management.nodes()
+    down, partitioned = _list_down(states), _list_partitioned(states)
+    read = replace(read, nodes=read.nodes | down, down=down, partitioned=partitioned)
     seconds = time.monotonic() - started
     return replace(read, doubts=(*hidden, *read.doubts), poll_seconds=seconds)
 
@@ -134,6 +141,24 @@ def _nodes(overview: Mapping[str, Any], queues: Sequence[Mapping[str, Any]]) -> 
         members = one.get("members")
         named += members if isinstance(members, list) else []
     return frozenset(name for name in named if isinstance(name, str) and name)
+
+
+def _list_down(states: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(
+        str(one["name"]) for one in states if one.get("name") and one.get("running") is False
+    )
+
+
+def _list_partitioned(states: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The nodes that RabbitMQ reports on one side of a partition or the other (before 4.3)."""
+    parted = [(one.get("name"), one.get("partitions")) for one in states]
+    return frozenset(
+        str(name)
+        for owner, others in parted
+        if isinstance(others, list) and others
+        for name in (owner, *others)
+        if isinstance(name, str)
+    )
 
 
 def _alternates(

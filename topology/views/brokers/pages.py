@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, audit, snapshots
@@ -14,6 +15,7 @@ from topology.broker.errors import BrokerError
 from topology.forms.broker import BrokerForm
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
+from topology.operations.broker_addresses import list_certificates, list_states
 from topology.operations.queue_reports import with_reports
 from topology.views.brokers.broker_overview import make_overview
 from topology.views.brokers.queues import queue_page
@@ -87,6 +89,8 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
             ),
             "search": search,
             "topologies": topologies,
+            "address_states": list_states(broker),
+            "certificates": list_certificates(broker, timezone.now()),
             "overview": make_overview(broker, known.snapshot) if known.snapshot else None,
             "findings": findings_line(broker, known.snapshot) if known.snapshot else None,
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
