@@ -14,7 +14,7 @@ class DelayboardConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
-        from delayboard.dead_letters.parked.signals import replayed_messages_returned
+        from delayboard.models.dead_letter import replayed_messages_returned
         from delayboard.sign_in import second_factor, sessions, throttle, time_zone
 
         assert checks

@@ -34,11 +34,9 @@ from delayboard.models.scheduled_change import OPEN
 from topology import audit
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
-from topology.definitions import Definitions
 from topology.message import Message, Publish
 from topology.models import Topology
-from topology.provisioning.taps import lost_to_taps
+from topology.operations.answers import TapCheck, find_known
 from topology.transfer import interception as objects
 
 REFRESH_SECONDS = 0.5
@@ -272,9 +270,9 @@ class Executor:
                 if time.monotonic() > self._loaded_at + REFRESH_SECONDS:
                     self._pulse()
                 published.append((one, publish_in_place(one.change, one.message, channel)))
-        found = observe(self._management).definitions
+        check = TapCheck(self._management, find_known(self._row.broker))
         for one, publish in published:
-            self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, found)))
+            self.outcomes.append(Outcome(one, publish is not None and _end(one, publish, check)))
 
 
 @contextmanager
@@ -307,9 +305,9 @@ def _is_moved(change: ScheduledChange) -> bool:
     return change.kind == ChangeKind.RESCHEDULE and not change.is_copied
 
 
-def _end(moved: Intercepted, publish: Publish, found: Definitions) -> bool:
+def _end(moved: Intercepted, publish: Publish, check: TapCheck) -> bool:
     """A tap of ours confirms what no real queue takes: the message itself goes on then."""
-    if why := lost_to_taps(found, publish):
-        take.fail(moved.change, f"No queue receives the message: {why}.")
+    if why := check.explain_loss(publish):
+        take.fail(moved.change, why)
         return False
     return take.finish(moved.change, publish)

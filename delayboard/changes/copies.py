@@ -17,12 +17,10 @@ from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown
 from topology.broker.management.client import Management
-from topology.broker.management.observe import observe
 from topology.broker.properties.field_values import FieldError
 from topology.message import Message, Publish
-from topology.operations.nacks import explaining
+from topology.operations.answers import TapCheck, answer_of, find_known
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import lost_to_taps
 
 # Copies published between two looks at the broker; a kill can repeat these, each marked.
 AT_ONCE = 20
@@ -67,23 +65,22 @@ def publish_in_place(
     """
     try:
         declares, publish = replacement(change, message)
+    except (ParamsError, FieldError) as error:
+        take.fail(change, str(error))
+        return None
+    try:
         channel.declare(declares)
         if not begin(change):
             return None
-        with explaining(change.broker, publish):
-            channel.publish(publish)
-    except Nacked as error:
-        # Not published again: where a tap is down, each time would be a duplicate.
-        take.fail(change, str(error), may_have_arrived=True)
-    except (ParamsError, FieldError) as error:
-        take.fail(change, str(error))
+        channel.publish(publish)
     except BrokerError as error:
-        if error.retry_helps:
+        # After a nack it is not published again: where a tap is down, each would be a duplicate.
+        if error.retry_helps and not isinstance(error, Nacked):
             raise
-        take.fail(change, str(error))
-    else:
-        return publish
-    return None
+        answer = answer_of(error, publish, change.broker)
+        take.fail(change, answer.error, may_have_arrived=answer.may_have_arrived)
+        return None
+    return publish
 
 
 def _publish_copy(change: ScheduledChange, channel: Publisher) -> Publish | None:
@@ -113,12 +110,13 @@ def _settle_copies(
     """
     try:
         with Management(interception.broker.address) as management:
-            found = observe(management).definitions
+            check = TapCheck(management, find_known(interception.broker))
+            lost = [check.explain_loss(publish) for _, publish in published]
     except BrokerError as error:
         raise OutcomeUnknown(str(error)) from error
-    for change, publish in published:
-        if why := lost_to_taps(found, publish):
-            take.fail(change, f"No queue receives the copy: {why}.")
+    for (change, publish), why in zip(published, lost, strict=True):
+        if why:
+            take.fail(change, why)
         else:
             _confirm(change, publish)
 

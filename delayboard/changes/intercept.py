@@ -35,7 +35,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Work, WorkState
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck
 from topology.transfer import interception as objects
 from topology.transfer.move import move
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 from analytics.models import ScheduledMessage
 from delayboard.changes.point import exit_of
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
-from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions
-from topology.message import DOUBLED_HEADER, Message, Publish
+from topology.message import DOUBLED_HEADER, Message, Publish, Route
+from topology.transfer.prepare import prepare
 
 # Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
 CHANGE_HEADER = "x-opt-delayboard-change"
@@ -45,17 +46,16 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     topology = change.topology
     stated = stated_headers(change)
     params = topology.parsed
-    now_ms = time.time_ns() // 1_000_000
     if change.kind == ChangeKind.DELIVER_NOW:
         exchange, key = exit_of(topology.pattern, params, change.destination)
         if topology.pattern.KEYS_DIFFER_BY_DELAY:
             key = message.routing_key
-        properties = strip_for_replay(message.properties, stated)
-        return Definitions(), Publish(exchange, key, properties, message.body)
-    assert change.new_due_at is not None
-    left_ms = max(0, round(change.new_due_at.timestamp() * 1000) - now_ms)
-    route = topology.pattern.route(params, timedelta(milliseconds=left_ms), change.destination)
-    headers = {**route.make_headers(now_ms), **stated}
-    properties = strip_for_replay(message.properties, headers)
-    declares = Definitions(queues=route.declares.queues)
-    return declares, Publish(route.exchange, route.routing_key, properties, message.body)
+        route = Route(exchange, key)
+    else:
+        assert change.new_due_at is not None
+        left = max(timedelta(0), change.new_due_at - timezone.now())
+        # To the millisecond, as all delays are.
+        left = timedelta(milliseconds=round(left / timedelta(milliseconds=1)))
+        route = topology.pattern.route(params, left, change.destination)
+    publish = prepare(route, message.properties, message.body, stated)
+    return Definitions(queues=route.declares.queues), publish

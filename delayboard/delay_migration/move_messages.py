@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -30,9 +30,8 @@ from delayboard.delay_migration.due_times import (
 )
 from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
-from delayboard.models import DelayMigration
+from delayboard.models import DelayMigration, Interception
 from delayboard.publishing.destinations import Destinations
-from delayboard.publishing.intercepted import without_intercepted
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
@@ -40,14 +39,14 @@ from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import strip_for_replay, strip_if_readable
 from topology.content.text import count_text
-from topology.message import CHANGED_PROPERTIES, DOUBLED_HEADER, Message, Publish
+from topology.message import CHANGED_PROPERTIES, Message, Publish, Route
 from topology.models import Topology
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import move
+from topology.transfer.prepare import prepare
 from topology.transfer.queue_source import QueueSource, Taken
 
 MALFORMED = "delayboard.malformed."
@@ -209,27 +208,31 @@ class Run:
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
         malformed = Mark(key, row_key, "", is_doubled)
-        headers = {DOUBLED_HEADER: "1"} if is_doubled else {}
         try:
             due = self._read(place, message, now, row_key, content)
-            if due.at < now + RESUMED_WITHIN:
-                is_doubled = True
-                headers = {DOUBLED_HEADER: "1"}
-            # It would expire in a level. RabbitMQ deletes it, too, from what leaves a queue.
-            properties = strip_for_replay(message.properties, headers, drop=CHANGED_PROPERTIES)
+            is_doubled = is_doubled or due.at < now + RESUMED_WITHIN
+            publish = prepare(
+                Route("", ""),
+                message.properties,
+                message.body,
+                {},
+                may_be_duplicated=is_doubled,
+                # It would expire in a level. RabbitMQ deletes it, too, from what leaves a queue.
+                drop=CHANGED_PROPERTIES,
+            )
         except Undated as error:
             if self.row.takes_undated and not isinstance(error, WrongStamp):
-                return self._make_malformed(place, message, headers, error), malformed
+                return self._make_malformed(place, message, malformed, error), malformed
             self.tally.leave(str(error))
             self.tally.undated += not isinstance(error, WrongStamp)
             return None
         except (Malformed, FieldError) as error:
-            return self._make_malformed(place, message, headers, error), malformed
+            return self._make_malformed(place, message, malformed, error), malformed
         try:
             self._refuse_too_long(due.at - now)
             self._bind(due.destination, publishing)
             mark = Mark(key, row_key, due.destination, is_doubled, due.at)
-            return self._aim(Publish("", "", properties, message.body), mark), mark
+            return self._aim(publish, mark), mark
         except (ParamsError, Refusal, BrokerError) as error:
             self.tally.leave(str(error))
             return None
@@ -271,7 +274,7 @@ class Run:
             raise Refusal(problem)
 
     def _make_malformed(
-        self, place: Place, message: Message, headers: Mapping[str, str], why: Exception
+        self, place: Place, message: Message, mark: Mark, why: Exception
     ) -> Publish:
         """With what only its routing key says: the delay and the destination."""
         stated = {
@@ -279,11 +282,16 @@ class Run:
             ROUTING_KEY_HEADER: message.routing_key,
             REASON_HEADER: str(why),
         }
-        # Without its expiration, too: it waits there until somebody comes.
-        properties = strip_if_readable(
-            message.properties, {**headers, **stated}, drop=CHANGED_PROPERTIES
+        return prepare(
+            Route("", malformed_queue(self.row.source)),
+            message.properties,
+            message.body,
+            stated,
+            may_be_duplicated=mark.is_doubled,
+            # Without its expiration, too: it waits there until somebody comes.
+            drop=CHANGED_PROPERTIES,
+            is_tolerant=True,
         )
-        return Publish("", malformed_queue(self.row.source), properties, message.body)
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
         """Once for each destination. Raises Refusal and BrokerError."""
@@ -293,7 +301,7 @@ class Run:
             raise Refusal(problem)
         target = self.destinations.topology
         route = target.pattern.route(self._params, timedelta(0), destination)
-        declares = without_intercepted(route.declares, target.broker)
+        declares = Interception.without_replaced(route.declares, target.broker)
         with self.destinations.owning(destination, declares) as declared:
             publishing.declare(declares)
             declared()

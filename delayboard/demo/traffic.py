@@ -14,21 +14,22 @@ from django.db import connection
 
 from analytics.models import Slo
 from delayboard.demo.script import LEVELS, MAIL, REMINDERS, SHOP, TARGET_PERCENT, Flow
-from delayboard.publishing.intercepted import without_intercepted
+from delayboard.models import Interception
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.broker.properties.read import build_properties, edit_properties, strip_for_replay
+from topology.broker.properties.read import build_properties, edit_properties
 from topology.deaths import read_history
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.message import ATTEMPT_HEADER, Message, Properties, Publish
+from topology.message import ATTEMPT_HEADER, Message, Properties, Publish, Route
 from topology.models import Broker, State, Topology
 from topology.operations import provision
 from topology.operations.ownership import own_declared
 from topology.operations.probes import probe_problem, start_probes
 from topology.operations.topology_rows import create_topology
+from topology.transfer.prepare import prepare as prepare_message
 
 # Now reports a queue with ten more dead letters in an hour: only that of webhooks gets so many.
 FLAKY_SHARE, HOPELESS_SHARE = 0.3, 0.005
@@ -82,7 +83,7 @@ def prepare(broker: Broker, flow: Flow) -> Topology | None:
         if topology is not None and flow.kind == LEVELS.kind:
             # Before the first message: a level keeps what it cannot route.
             out = flow.pattern.route(flow.params, timedelta(0), flow.target).declares
-            out = without_intercepted(out, broker)
+            out = Interception.without_replaced(out, broker)
             own_declared(topology, out, observe(management).definitions)
             for binding in out.bindings:
                 management.bind(binding)
@@ -153,9 +154,16 @@ def handle_message(flow: Flow, delivery: Delivery, consumer: Consumer, channel: 
                 channel.publish(Publish("", flow.dead, message.properties, message.body))
         elif flow.gives_back == "publishes":
             # Its own count: a republished x-death counts nothing from RabbitMQ 4.0 on.
-            again = strip_for_replay(message.properties, {ATTEMPT_HEADER: failures + 1})
+            stamp = {ATTEMPT_HEADER: failures + 1}
+            again = prepare_message(Route("", ""), message.properties, message.body, stamp)
             delays = flow.params.delays
-            send(channel, flow, again, message.body, delays[min(failures, len(delays) - 1)])
+            send(
+                channel,
+                flow,
+                again.properties,
+                message.body,
+                delays[min(failures, len(delays) - 1)],
+            )
         else:
             consumer.reject(delivery, requeue=flow.gives_back == "returns")
             return

@@ -7,16 +7,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+from django import forms
 from django.db.models import QuerySet
 
-from delayboard.dead_letters.replay.edit_headers import TYPES, HeaderRow
-from delayboard.forms.header_rows import make_rows
-from delayboard.forms.publish_fields import PublishFields
-from delayboard.publishing.body import BodyError, format_json, read_body
-from delayboard.publishing.send import OutgoingMessage
+from delayboard.dead_letters.replay.draft.edit_headers import TYPES, HeaderRow
+from delayboard.forms.content import (
+    FORMATS,
+    BodyError,
+    HeaderRowsField,
+    format_json,
+    make_rows,
+    read_body,
+)
+from delayboard.publishing.predict import OutgoingMessage
+from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
+from topology.content.text import count_text
 from topology.definitions import Definitions, find_own_queue_problem
 from topology.delays import format_delay
-from topology.forms.fields import BrokerChoice
+from topology.forms.fields import BrokerChoice, DelayField, MomentField
 from topology.message import Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -57,6 +65,94 @@ OTHERS_DECIDE = (
     "A consumer outside Delayboard decides when messages of this adopted topology are due. "
     "Leave the delay empty to publish at once."
 )
+
+
+class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """Names are unique on one broker only, so each choice contains the broker."""
+
+    def label_from_instance(self, obj: Topology) -> str:
+        offered = [delay for delay in obj.pattern.delays(obj.parsed) if delay]
+        few = ", ".join(format_delay(delay) for delay in offered[:3])
+        kind = obj.pattern.EXPLANATION.title.lower()
+        return f"{obj.name} on {obj.broker.name}: {kind}" + (f", {few}" if offered else "")
+
+
+class PublishFields(forms.Form):
+    """What an operator types about a message; `mode` decides which fields are used."""
+
+    publication_id = forms.UUIDField(widget=forms.HiddenInput, required=False)
+    topology = TopologyChoice(
+        Topology.objects.none(),
+        to_field_name="slug",
+        required=False,
+        empty_label="Select a topology",
+        help_text="The topology sets the exchange, routing key and delay.",
+    )
+    mode = forms.ChoiceField(
+        required=False,
+        label="Publish through",
+        choices=(("topology", "A topology"), ("exchange", "An exchange or queue")),
+        widget=forms.RadioSelect,
+    )
+    delay = DelayField(
+        nothing=timedelta(0),
+        help_text="Empty: no delay.",
+        widget=forms.TextInput(attrs={"list": "delays"}),
+    )
+    due_at = MomentField(
+        required=False,
+        label="Due time",
+        help_text="A time instead of a delay.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
+    )
+    target = forms.CharField(
+        required=False,
+        max_length=255,
+        help_text="Destination or routing key, if the topology needs one.",
+        widget=forms.TextInput(attrs={"class": "name", "list": "targets"}),
+    )
+    exchange = forms.CharField(
+        required=False,
+        max_length=255,
+        help_text="Empty: default exchange, which routes to the queue named by the routing key.",
+        widget=forms.TextInput(attrs={"list": "exchanges"}),
+    )
+    routing_key = forms.CharField(
+        required=False, max_length=255, widget=forms.TextInput(attrs={"list": "routing-keys"})
+    )
+    body_format = forms.ChoiceField(
+        required=False, choices=FORMATS, initial="text", widget=forms.RadioSelect
+    )
+    body = forms.CharField(
+        required=False, strip=False, widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
+    )
+    content_type = forms.CharField(required=False, max_length=255, initial="text/plain")
+    headers = HeaderRowsField(required=False)
+    persistent = forms.BooleanField(required=False, initial=True)
+    priority = forms.IntegerField(required=False, min_value=0, max_value=255)
+    expiration = DelayField(help_text="Empty: no TTL.")
+    content_encoding = forms.CharField(required=False, max_length=255)
+    correlation_id = forms.CharField(required=False, max_length=255)
+    message_id = forms.CharField(
+        required=False, max_length=255, help_text="Empty: Delayboard creates an id."
+    )
+    reply_to = forms.CharField(required=False, max_length=255)
+    type = forms.CharField(required=False, max_length=255)
+    app_id = forms.CharField(required=False, max_length=255)
+    count = forms.IntegerField(
+        required=False,
+        label="Number of messages",
+        min_value=1,
+        max_value=MOST_MESSAGES,
+        help_text=f"At most {count_text(MOST_MESSAGES)}.",
+    )
+    rate = forms.FloatField(
+        required=False,
+        label="Messages per second",
+        min_value=1,
+        max_value=HIGHEST_RATE,
+        help_text=f"1 to {count_text(HIGHEST_RATE)}.",
+    )
 
 
 class PublishForm(PublishFields):
@@ -224,8 +320,8 @@ class PublishForm(PublishFields):
     def outgoing(self) -> OutgoingMessage:
         """The message of a valid form."""
         data = self.cleaned_data
-        topology, delay_route, asked = data.get("topology"), data.get("route"), data["delay"]
-        route = delay_route or Route(data["exchange"], data["routing_key"])
+        topology, asked = data.get("topology"), data["delay"]
+        route = data.get("route") or Route(data["exchange"], data["routing_key"])
         target = note = ""
         if topology is not None:
             target = self._target(topology.pattern.targets(topology.parsed))
@@ -233,12 +329,10 @@ class PublishForm(PublishFields):
             if given != asked:
                 note = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
         return OutgoingMessage(
-            route.exchange,
-            route.routing_key,
+            route,
             data["body"],
             data["headers"],
             _make_properties(data),
-            delay_route=delay_route,
             topology=topology,
             target=target,
             note=note,

@@ -6,11 +6,16 @@ from dataclasses import replace
 
 from django.conf import settings
 from django.db import models
+from django.dispatch import Signal
 
 from delayboard.models.message_group import MessageGroup
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import Broker
+
+# Parked messages that name a replay, sent in the transaction that writes them, with `broker`,
+# `returned` (pairs of the replay header's value and a ReturnedMessage) and `at`.
+replayed_messages_returned = Signal()
 
 
 class Body(models.Model):

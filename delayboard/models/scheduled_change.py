@@ -10,7 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from topology.definitions import Arguments, Binding
+from topology.definitions import Arguments, Binding, Definitions
 from topology.models import Broker, Topology, Work
 from topology.transfer.interception import Interception as Intercepted
 
@@ -77,6 +77,13 @@ class Interception(models.Model):
             for key, arguments in self.bindings
         )
         return Intercepted(self.name, tuple(bindings), self.queue_type, self.limit)
+
+    @classmethod
+    def without_replaced(cls, declares: Definitions, broker: Broker) -> Definitions:
+        """What may be declared of it: beside an interception, a binding would double messages."""
+        rows = cls.objects.filter(broker=broker, state__in=REPLACING)
+        replaced = (one for row in rows for one in row.objects_of_broker.bindings)
+        return declares.without({one.identity for one in replaced})
 
 
 class ChangeKind(models.TextChoices):

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from delayboard.publishing.own_declared import owning
 from topology import snapshots
 from topology.broker.errors import Blocked, Conflict, alarm_sentence
 from topology.broker.management.client import Management
 from topology.definitions import Definitions
 from topology.message import Publish
 from topology.models import Topology
-from topology.operations.ownership import Refusal
+from topology.operations.ownership import Refusal, owning
 from topology.patterns.delay_levels.params import Params, delivery_name
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import ParamsError

@@ -18,10 +18,12 @@ from uuid import UUID
 
 from analytics.recorder.copies import NSERVICEBUS_TIME
 from topology.broker.properties.field_values import FieldError
-from topology.broker.properties.read import build_properties, strip_for_replay
+from topology.broker.properties.raw import is_excluded
+from topology.broker.properties.read import build_properties
 from topology.content.text import is_encodable, make_encodable
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
+from topology.message import TRACKING_HEADER, Publish, Route
 from topology.patterns.delay_levels.params import Params
+from topology.transfer.prepare import prepare
 
 LONGEST_LINE = 64 * 1024 * 1024
 TEXTS = (
@@ -107,23 +109,25 @@ def make_publish(
     route: Route,
     tracking_id: UUID,
     now: datetime,
-    marks: Mapping[str, Any],
+    *,
+    may_be_duplicated: bool,
 ) -> Publish:
     """The message as it goes out, persistent, with Delayboard's headers and without those of a
-    former way through a broker, as a replay has them. Raises FieldError."""
+    former way through a broker. Raises FieldError."""
     stated = {"delivery_mode": 2, "message_id": str(tracking_id), **message.properties}
-    ours: dict[str, Any] = {
-        **route.make_headers((now - _EPOCH) // timedelta(milliseconds=1)),
-        **_nservicebus_delay(params, message, now),
-        **marks,
-        TRACKING_HEADER: str(tracking_id),
-        PUBLISHED_AT_HEADER: (now - _EPOCH) // timedelta(milliseconds=1),
-    }
+    headers = {name: value for name, value in message.headers.items() if not is_excluded(name)}
+    stamp = {**_nservicebus_delay(params, message, now), TRACKING_HEADER: str(tracking_id)}
     try:
-        properties = strip_for_replay(build_properties(message.headers, **stated), ours)
+        return prepare(
+            route,
+            build_properties(headers, **stated),
+            message.body,
+            stamp,
+            is_new=True,
+            may_be_duplicated=may_be_duplicated,
+        )
     except RecursionError as error:
         raise FieldError("The headers are nested too deeply.") from error
-    return Publish(route.exchange, route.routing_key, properties, message.body)
 
 
 def _nservicebus_delay(params: Params, message: FileMessage, now: datetime) -> dict[str, int]:

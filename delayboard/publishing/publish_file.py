@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from analytics import facts
 from analytics.models import ScheduledMessage
-from delayboard.models import PublishJob
+from delayboard.models import Interception, PublishJob
 from delayboard.publishing.destinations import Destinations
 from delayboard.publishing.file_message import (
     LONGEST_LINE,
@@ -32,7 +32,6 @@ from delayboard.publishing.file_message import (
     make_publish,
     read_line,
 )
-from delayboard.publishing.intercepted import without_intercepted
 from delayboard.publishing.publish_job import Messages, carry_out, open_channel, record_job
 from topology import work
 from topology.broker.amqp.pipeline import Answer, Pipeline
@@ -41,7 +40,7 @@ from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text, is_encodable
 from topology.definitions import Definitions
 from topology.delays import format_span
-from topology.message import DOUBLED_HEADER, Publish
+from topology.message import Publish
 from topology.models import State, Topology, Work, WorkState
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -139,13 +138,14 @@ class FileReader:
         is_repeated, left = number in self._again, message.due_at - now
         # The same in each attempt.
         tracking_id = uuid5(self._key, str(number))
-        marks: dict[str, Any] = {DOUBLED_HEADER: "1"} if is_repeated else {}
         try:
             if problem := self._find_problem(number, message.message_id, target):
                 raise FieldError(problem)
             params = self.topology.parsed
             route = delay_levels.route(params, max(left, timedelta(0)), target)
-            publish = make_publish(params, message, route, tracking_id, now, marks)
+            publish = make_publish(
+                params, message, route, tracking_id, now, may_be_duplicated=is_repeated
+            )
         except (ParamsError, FieldError) as error:
             raise NotPublished(Verdict(number, "refused", target, str(error))) from error
         is_due, span = left <= timedelta(0), format_span(abs(left) // _SECOND * _SECOND)
@@ -324,7 +324,7 @@ class FileLines(Messages):
         """
         target = line.verdict.target
         if target not in self._declared:
-            wanted = without_intercepted(line.declares, self._reader.topology.broker)
+            wanted = Interception.without_replaced(line.declares, self._reader.topology.broker)
             self._declared[target] = ""
             try:
                 with self._reader.destinations.owning(target, wanted) as declared:

@@ -20,26 +20,25 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from delayboard.models import PublishJob
-from delayboard.publishing.predict import Prediction
+from delayboard.publishing.predict import OutgoingMessage, Prediction
 from delayboard.publishing.send import (
     AlreadySent,
-    OutgoingMessage,
     declaring,
-    explain_tap_alone,
     leave_intercepted,
 )
 from topology import audit, work
 from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import Blocked, alarm_sentence
 from topology.broker.management.client import Management
-from topology.broker.properties.read import build_properties, edit_properties, read_properties
+from topology.broker.properties.read import build_properties, read_properties
 from topology.graph.live_values import make_version
-from topology.message import DOUBLED_HEADER, PUBLISHED_AT_HEADER, Publish, Route
+from topology.message import Publish, Route
 from topology.models import Broker, State, Work, WorkState
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck, TapCheck, find_known
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import Step, move
+from topology.transfer.prepare import prepare
 from topology.transfer.rate import RateLimiter
 
 KIND = "publish"
@@ -87,8 +86,8 @@ def request_job(
                 topology=outgoing.topology,
                 work=own,
                 created_by=_account(user),
-                exchange=outgoing.exchange,
-                routing_key=outgoing.routing_key,
+                exchange=outgoing.route.exchange,
+                routing_key=outgoing.route.routing_key,
                 target=outgoing.target,
                 delay_ms=outgoing.delay // timedelta(milliseconds=1),
                 properties=properties.raw,
@@ -190,7 +189,7 @@ class Messages:
         broker, outgoing = self.job.broker, leave_intercepted(_outgoing(self.job), self.job.broker)
         self.route = outgoing.route
         with declaring(broker, outgoing) as declared, open_channel(broker) as channel:
-            self.declare = partial(channel.declare, outgoing.declares)
+            self.declare = partial(channel.declare, outgoing.route.declares)
             self.declare_again()
             declared()
             yield channel
@@ -210,8 +209,8 @@ class Messages:
         self.unanswered.update(fresh)
         self.write()
         self._limiter.take(number)
-        steps = [Step(one, self.make(one, {DOUBLED_HEADER: "1"})) for one in repeats]
-        return steps + [Step(one, self.make(one, {})) for one in fresh]
+        steps = [Step(one, self.make(one, may_be_duplicated=True)) for one in repeats]
+        return steps + [Step(one, self.make(one)) for one in fresh]
 
     def declare_again(self) -> None:
         """Declare at the start, and within the lease of the route. Raises BrokerError."""
@@ -221,16 +220,17 @@ class Messages:
             self.declare()
             self._declared_at = now
 
-    def make(self, number: int, marks: dict[str, Any]) -> Publish:
+    def make(self, number: int, *, may_be_duplicated: bool = False) -> Publish:
         """The message with this number, as it is published now."""
-        now_ms = time.time_ns() // 1_000_000
-        headers = {**self.route.make_headers(now_ms), PUBLISHED_AT_HEADER: now_ms, **marks}
-        properties = edit_properties(
+        return prepare(
+            self.route,
             self._properties,
-            set_headers=headers,
-            stated={"message_id": f"{self._id_base}-{number}"},
+            self._body,
+            {},
+            is_new=True,
+            message_id=f"{self._id_base}-{number}",
+            may_be_duplicated=may_be_duplicated,
         )
-        return Publish(self.route.exchange, self.route.routing_key, properties, self._body)
 
     def settle(self, answers: Sequence[tuple[int, Answer]]) -> None:
         """Count them; stored with the next numbers, at the latest by `turn` or at the end."""
@@ -288,13 +288,13 @@ class Messages:
             if alarms := management.alarms():
                 raise Blocked(alarm_sentence(alarms))
             self.write()
-            why = explain_tap_alone(broker, management, self.make(0, {}))
+            why = TapCheck(management, find_known(broker)).explain_loss(self.make(0))
         # After the answers: a slow broker is not asked again at once.
         self._checked_at = time.monotonic()
         if why:
             raise work.Failed(
-                f"No queue but a tap of Delayboard receives the messages: {why}. RabbitMQ confirms "
-                f"such messages, so those of the last {CHECK_SECONDS:.0f} seconds may be lost."
+                f"{why} RabbitMQ confirms such messages, so those of the last "
+                f"{CHECK_SECONDS:.0f} seconds may be lost."
             )
 
 
@@ -328,7 +328,7 @@ def _outgoing(job: PublishJob) -> OutgoingMessage:
     """The message without its content. Raises Refusal when its topology changed meanwhile."""
     topology = job.topology
     if topology is None:
-        return OutgoingMessage(job.exchange, job.routing_key, b"")
+        return OutgoingMessage(Route(job.exchange, job.routing_key), b"")
     if topology.state != State.APPLIED:
         raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
     delay = timedelta(milliseconds=job.delay_ms)
@@ -336,14 +336,7 @@ def _outgoing(job: PublishJob) -> OutgoingMessage:
         route = topology.pattern.route(topology.parsed, delay, job.target)
     except ParamsError as error:
         raise Refusal(f"“{topology.name}” was edited: {error}") from error
-    return OutgoingMessage(
-        route.exchange,
-        route.routing_key,
-        b"",
-        delay_route=route,
-        topology=topology,
-        target=job.target,
-    )
+    return OutgoingMessage(route, b"", topology=topology, target=job.target)
 
 
 def _refuse_unfit(outgoing: OutgoingMessage, prediction: Prediction) -> None:

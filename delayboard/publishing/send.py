@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.models import Publication
+from delayboard.models import Interception, Publication
 from delayboard.models.publication import Sent
-from delayboard.publishing.intercepted import without_intercepted
-from delayboard.publishing.observe import find_observer
-from delayboard.publishing.own_declared import owning
-from delayboard.publishing.predict import Prediction
+from delayboard.publishing.predict import OutgoingMessage, Prediction, find_observer
 from topology import audit, snapshots
+from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
-from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
+from topology.broker.errors import BrokerError, Conflict
 from topology.broker.management.client import Management
-from topology.broker.management.refresh import refresh_route
 from topology.broker.properties.read import build_properties
-from topology.definitions import Definitions
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
-from topology.models import Broker, Topology
-from topology.operations.nacks import explaining
+from topology.message import TRACKING_HEADER, Publish
+from topology.models import Broker
+from topology.operations.answers import TapCheck, answer_of, find_known
+from topology.operations.ownership import owning
 from topology.provisioning.plan import conflict_sentences, make_plan
-from topology.provisioning.taps import lost_to_taps
+from topology.transfer.prepare import prepare
 
 # The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
 # failed to store comes back in the same way (routing/matching/delayed_exchange.py; not tried).
@@ -40,45 +35,6 @@ KEPT_UNCONFIRMED = (
     "RabbitMQ returned the message, as it does with every message that a delayed exchange keeps. "
     "It does not confirm that the plugin stored the message."
 )
-
-
-@dataclass(frozen=True)
-class OutgoingMessage:
-    """A message that an operator publishes; `properties` by their AMQP names.
-
-    `delay_route` is its route through a topology, with `note` a remark on the requested delay.
-    """
-
-    exchange: str
-    routing_key: str
-    body: bytes
-    headers: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    delay_route: Route | None = None
-    topology: Topology | None = None
-    target: str = ""
-    note: str = ""
-    delay: timedelta = timedelta(0)
-    id: uuid.UUID = field(default_factory=uuid.uuid4)
-
-    @property
-    def waits(self) -> timedelta:
-        """How long its topology delays it, rounded as the topology does."""
-        if self.topology is None or self.delay_route is None:
-            return timedelta(0)
-        return self.topology.pattern.achievable(self.topology.parsed, self.delay)
-
-    @property
-    def route(self) -> Route:
-        return self.delay_route or Route(self.exchange, self.routing_key)
-
-    @property
-    def declares(self) -> Definitions:
-        return self.route.declares
-
-    def make_headers(self, now_ms: int) -> dict[str, Any]:
-        """Its headers and those of its way, which come first, published at this moment (ms)."""
-        return {**self.headers, **self.route.make_headers(now_ms)}
 
 
 class AlreadySent(Exception):
@@ -106,20 +62,18 @@ def send(
             publisher(
                 broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
             ) as channel,
-            explaining(broker, publish),
         ):
             channel.publish_by(outgoing.route, publish, declared)
-        _refuse_tap_alone(broker, publish)
-    except OutcomeUnknown as error:
-        row.sent, row.error = Sent.UNKNOWN, str(error)
-    except Returned as error:
-        is_kept = prediction.walk.is_only_kept
-        row.sent = Sent.UNKNOWN if is_kept else Sent.REFUSED
-        row.error = KEPT_UNCONFIRMED if is_kept else str(error)
+        answer = _check_tap(broker, publish)
     except BrokerError as error:
-        row.sent, row.error = Sent.REFUSED, str(error)
-    else:
+        answer = answer_of(error, publish, broker)
+    row.sent, row.error = Sent.REFUSED, answer.error
+    if answer.kind == "confirmed":
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
+    elif answer.kind == "returned" and prediction.walk.is_only_kept:
+        row.sent, row.error = Sent.UNKNOWN, KEPT_UNCONFIRMED
+    elif answer.may_have_arrived:
+        row.sent = Sent.UNKNOWN
     with transaction.atomic():
         row.save(update_fields=["sent", "error", "confirmed_at"])
         _record_publication(user, row, publish, outgoing)
@@ -128,10 +82,8 @@ def send(
 
 def leave_intercepted(outgoing: OutgoingMessage, broker: Broker) -> OutgoingMessage:
     """The message without the declares of bindings that an interception replaces."""
-    if outgoing.delay_route is None:
-        return outgoing
-    declares = without_intercepted(outgoing.declares, broker)
-    return replace(outgoing, delay_route=replace(outgoing.delay_route, declares=declares))
+    declares = Interception.without_replaced(outgoing.route.declares, broker)
+    return replace(outgoing, route=replace(outgoing.route, declares=declares))
 
 
 @contextmanager
@@ -142,63 +94,42 @@ def declaring(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[]
     have appeared. Raises Conflict.
     """
     topology = outgoing.topology
-    if topology is None or not len(outgoing.declares):
+    if topology is None or not len(outgoing.route.declares):
         yield lambda: None
         return
     with Management(broker.address) as management:
-        snapshot = snapshots.for_action(broker, management, outgoing.declares)
+        snapshot = snapshots.for_action(broker, management, outgoing.route.declares)
     problem = topology.pattern.target_problem(
         topology.parsed, outgoing.target, snapshot.definitions
     )
     if problem:
         raise Conflict(problem)
-    plan = make_plan(outgoing.declares, snapshot)
+    plan = make_plan(outgoing.route.declares, snapshot)
     if not plan.is_applicable:
         raise Conflict(" ".join(conflict_sentences(plan)))
-    with owning(topology, outgoing.declares, snapshot.declared) as declared:
+    with owning(topology, outgoing.route.declares, snapshot.declared) as declared:
         yield declared
 
 
-def explain_tap_alone(broker: Broker, management: Management, publish: Publish) -> str:
-    """Why a tap of ours alone receives the message; "" when another queue can.
-
-    Reads the route again, for what is known may be old. Raises BrokerError.
-    """
-    known = snapshots.latest(broker.pk)
-    snapshot = known.snapshot if known and known.snapshot else snapshots.recent(broker)
-    found = refresh_route(management, snapshot.definitions, publish.exchange)
-    return lost_to_taps(found, publish)
-
-
-def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
-    """A tap of ours confirms a message that no other queue takes: that is not a success.
-
-    Raises Returned, and OutcomeUnknown when the broker cannot be read.
-    """
+def _check_tap(broker: Broker, publish: Publish) -> Answer:
+    """A tap of ours confirms a message that no other queue takes: that is not a success."""
     try:
         with Management(broker.address) as management:
-            why = explain_tap_alone(broker, management, publish)
+            why = TapCheck(management, find_known(broker)).explain_loss(publish)
     except BrokerError as error:
-        raise OutcomeUnknown(
+        return Answer(
+            "unknown",
             "The broker confirmed the message, but Delayboard could not check that a queue other "
-            f"than its tap received it: {error}"
-        ) from error
-    if why:
-        raise Returned(f"No queue receives the message: {why}.")
+            f"than its tap received it: {error}",
+        )
+    return Answer("returned", why) if why else CONFIRMED
 
 
 def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
-    stated = dict(outgoing.properties)
-    stated.setdefault("delivery_mode", 2)
-    stated.setdefault("message_id", str(tracking))
-    now_ms = time.time_ns() // 1_000_000
-    headers = {
-        **outgoing.make_headers(now_ms),
-        TRACKING_HEADER: str(tracking),
-        PUBLISHED_AT_HEADER: now_ms,
-    }
-    properties = build_properties(headers, **stated)
-    return Publish(outgoing.exchange, outgoing.routing_key, properties, outgoing.body)
+    stated = {"delivery_mode": 2, "message_id": str(tracking), **outgoing.properties}
+    properties = build_properties(outgoing.headers, **stated)
+    stamp = {TRACKING_HEADER: str(tracking)}
+    return prepare(outgoing.route, properties, outgoing.body, stamp, is_new=True)
 
 
 def _store_publication(
@@ -216,8 +147,8 @@ def _store_publication(
         broker=broker,
         topology=observer.topology,
         user_id=user.pk,
-        exchange=outgoing.exchange,
-        routing_key=outgoing.routing_key,
+        exchange=outgoing.route.exchange,
+        routing_key=outgoing.route.routing_key,
         message_id=publish.properties.message_id or "",
         size=len(outgoing.body),
         predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),

@@ -62,7 +62,7 @@ from topology.models import State, Topology, Work
 from topology.models.read_only import finishing
 from topology.models.work import ALERTS
 from topology.operations import replace_queue
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck
 from topology.operations.probes import open_work
 from topology.transfer.forwarder import ForwarderCounts, wait
 

@@ -6,8 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay.batch import selection
-from delayboard.dead_letters.replay.draft import create_draft, freeze_selection, prepare_draft
-from delayboard.dead_letters.replay.send import publish_routes
+from delayboard.dead_letters.replay.draft import create_draft, prepare_draft
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
@@ -16,6 +15,7 @@ from tests.topology.builders import a_snapshot
 from topology import snapshots
 from topology.definitions import Definitions
 from topology.models import Broker, Role, State, Topology
+from topology.operations import answers
 
 
 @pytest.fixture
@@ -43,9 +43,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     monkeypatch.setattr(
         snapshots, "for_action", lambda broker, management, objects: a_snapshot(seen["now"])
     )
-    monkeypatch.setattr(
-        publish_routes, "refresh_route", lambda management, known, exchange: seen["now"]
-    )
+    monkeypatch.setattr(answers, "refresh_route", lambda management, known, exchange: seen["now"])
     return seen
 
 
@@ -59,7 +57,7 @@ def seen(broker: Broker) -> Iterator[None]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two messages are much, and are done two at a time."""
-    monkeypatch.setattr(freeze_selection, "AT_ONCE", 2)
+    monkeypatch.setattr(create_draft, "AT_ONCE", 2)
     monkeypatch.setattr(create_draft, "AT_ONCE", 2)
     monkeypatch.setattr(prepare_draft, "CHUNK", 2)
     monkeypatch.setattr(selection, "SLICE", 3)

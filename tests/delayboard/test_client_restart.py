@@ -9,9 +9,7 @@ import pytest
 
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker
-from delayboard.dead_letters.replay.content import make_sent
-from delayboard.dead_letters.replay.reset_counters import reset_counters
-from delayboard.dead_letters.replay.unwrap import unwrap
+from delayboard.dead_letters.replay.content import make_sent, reset_counters, unwrap
 from delayboard.models import ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import parked, shop

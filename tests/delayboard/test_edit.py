@@ -20,17 +20,17 @@ from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check.message_checker import BrokerState, poll_broker
 from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.replay.draft import edit_message as edit_module
+from delayboard.dead_letters.replay.draft.edit_headers import (
+    EditError,
+    Typed,
+    edit_headers,
+    read_headers,
+)
 from delayboard.dead_letters.replay.draft.edit_message import (
     HIDDEN,
     edit_message,
     read_shown_headers,
     undo_edit,
-)
-from delayboard.dead_letters.replay.edit_headers import (
-    EditError,
-    Typed,
-    edit_headers,
-    read_headers,
 )
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem, TargetMode
 from delayboard.retention.parked_rows import PARKED

@@ -9,8 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from delayboard.models.background_task import task_key
-from delayboard.publishing.predict import predict
-from delayboard.publishing.send import OutgoingMessage
+from delayboard.publishing.predict import OutgoingMessage, predict
 from delayboard.worker import tasks
 from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.errors import Unreachable
@@ -84,17 +83,15 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
     there = busy_wait.definitions(HOOKS) | Definitions.of([a_queue("hooks")])
     numbers = {"hooks-busy-wait": QueueNumbers(consumers=consumers)}
     route = busy_wait.route(HOOKS, 90 * MINUTE, "hooks")
-    outgoing = OutgoingMessage(
-        route.exchange, route.routing_key, b"{}", {"a": 1}, delay_route=route, topology=hooks
-    )
+    outgoing = OutgoingMessage(route, b"{}", {"a": 1}, topology=hooks)
     found = predict(
         a_snapshot(there, numbers),
-        outgoing.exchange,
-        outgoing.routing_key,
-        headers=outgoing.make_headers(1000),
+        route.exchange,
+        route.routing_key,
+        headers={**outgoing.headers, **route.make_headers(1000)},
         forwarders=forwarders_at(hooks.broker),
         now_ms=1000,
     )
-    assert outgoing.make_headers(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
+    assert route.make_headers(1000) == {"due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
     assert found.sentence == "The message arrives in hooks after 1h 30m."

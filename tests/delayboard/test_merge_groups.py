@@ -16,7 +16,7 @@ from delayboard.dead_letters.queues.peek import number
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
 from delayboard.dead_letters.replay.check.targets import read_redirects
-from delayboard.dead_letters.replay.draft import create_draft, freeze_selection
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search import search_by
 from delayboard.models import (
     BatchState,
@@ -209,7 +209,7 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
     merge_after(discard, "_select_messages")
     with pytest.raises(discard.ChangeError, match="changed during the request"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
-    merge_after(freeze_selection, "find_selection")
+    merge_after(create_draft, "find_selection")
     with pytest.raises(BatchError, match="changed at this moment"):
         create_draft.draft_group(user, orders, Options())
     assert not late

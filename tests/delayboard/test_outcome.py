@@ -18,7 +18,7 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import DELIVERED
 from delayboard.dead_letters.replay import summary
-from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
+from delayboard.dead_letters.replay.follow import arrivals, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     ReplayEdit,
@@ -99,7 +99,7 @@ def counts(batch: ReplayBatch) -> tuple[int, int]:
 
 
 def seen(batch: ReplayBatch) -> int:
-    return batch_follower.Follower().record_arrivals(batch)
+    return outcome.Follower().record_arrivals(batch)
 
 
 def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker: Broker) -> None:
@@ -159,7 +159,7 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
         as_sent(1, second),
         as_sent(2, second, b"derived", {REPLAYS_HEADER: 1}),
     )
-    batch_follower.Follower().resolve_died(batch, timezone.now())
+    outcome.Follower().resolve_died(batch, timezone.now())
     assert counts(batch) == (0, 0)
     assert set(batch.items.values_list("outcome", "parked_message__state")) == {
         (ReplayOutcome.DELAYED, ParkedState.DELAYED)
@@ -395,7 +395,7 @@ def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -
     batch = sent(broker)
     handed(batch)
     back(batch, reported(batch, 1))
-    batch_follower.Follower().resolve_died(batch, timezone.now())
+    outcome.Follower().resolve_died(batch, timezone.now())
     states = batch.items.values_list("parked_message__state", flat=True)
     assert list(states) == [ParkedState.REPLAYED, ParkedState.DELAYED]
 
@@ -410,7 +410,7 @@ def test_what_may_have_arrived_and_was_seen_counts_as_done_and_is_not_offered_ag
     assert seen(batch) == 1
     back(batch, reported(batch, 2))
     batch.refresh_from_db()
-    batch_follower.Follower().resolve_died(batch, timezone.now())
+    outcome.Follower().resolve_died(batch, timezone.now())
     assert (batch.done, batch.unknown, batch.delivered, batch.died) == (2, 1, 1, 1)
     assert list(batch.items.values_list("state", "parked_message__state")) == [
         (ItemState.DONE, ParkedState.REPLAYED),
@@ -418,7 +418,7 @@ def test_what_may_have_arrived_and_was_seen_counts_as_done_and_is_not_offered_ag
         (ItemState.UNKNOWN, ParkedState.PARKED),
     ]
     assert summary.count_outcomes(batch)[ReplayOutcome.UNOBSERVED] == 1
-    batch_follower.close_batch(batch, timezone.now())
+    outcome.close_batch(batch, timezone.now())
     assert batch.items.get(position=3).outcome == ReplayOutcome.UNOBSERVED
 
 
@@ -426,13 +426,13 @@ def test_more_items_than_one_look_holds_are_all_seen(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrivals, "CHUNK", 2)
-    monkeypatch.setattr(batch_follower, "MOST_ITEMS", 4)
+    monkeypatch.setattr(outcome, "MOST_ITEMS", 4)
     batch = sent(pair.broker, 7)
     index(
         pair,
         [an_exit(f"m{n - 1}", size_bytes=1, replay_id=reported(batch, n)) for n in range(1, 8)],
     )
-    follower = batch_follower.Follower()
+    follower = outcome.Follower()
     assert [follower.record_arrivals(batch) for _ in range(3)] == [4, 3, 0]
 
 
@@ -442,14 +442,14 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
     batch = sent(broker, 3)
     batch.items.filter(position=2).update(outcome=ReplayOutcome.DELAYED)
     batch.items.filter(position=3).update(outcome=ReplayOutcome.DELIVERED)
-    assert batch_follower.read_open_batches() == [batch]
-    batch_follower.close_batch(batch, timezone.now())
+    assert outcome.read_open_batches() == [batch]
+    outcome.close_batch(batch, timezone.now())
     assert outcomes(batch) == [
         ReplayOutcome.UNOBSERVED,
         ReplayOutcome.DELAYED,
         ReplayOutcome.DELIVERED,
     ]
-    assert batch_follower.read_open_batches() == []
+    assert outcome.read_open_batches() == []
 
 
 @pytest.mark.parametrize(
@@ -463,12 +463,12 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
 )
 def test_which_batches_are_followed(broker: Broker, state: BatchState, is_open: bool) -> None:
     a_batch(broker, state=state)
-    assert bool(batch_follower.read_open_batches()) == is_open
+    assert bool(outcome.read_open_batches()) == is_open
 
 
 def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
     batch = sent(broker)
-    follower = batch_follower.Follower()
+    follower = outcome.Follower()
     now = timezone.now()
     assert not follower.is_over(batch, now)
     batch.state_at = now - timedelta(days=40)

@@ -14,11 +14,16 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parking import park_queue, park_request, session, store_batch
+from delayboard.dead_letters.parking import consume, park_queue, park_request, store_batch
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
-from delayboard.dead_letters.parking.repeats import earlier, identity
-from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, StoreFailed
+from delayboard.dead_letters.parking.store_batch import (
+    ParkingWriter,
+    SpaceCheck,
+    StoreFailed,
+    find_earlier,
+    identity,
+)
 from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot, delivered
@@ -48,7 +53,7 @@ def again(message: Message, **headers: Any) -> Message:
 
 
 def marked(session: ParkSession, *messages: Message) -> list[int | None]:
-    return earlier(session, [store.prepare(message, session.queue) for message in messages])
+    return find_earlier(session, [store.prepare(message, session.queue) for message in messages])
 
 
 def of(name: str) -> Message:
@@ -249,16 +254,16 @@ def test_an_ack_is_sure_some_time_after_the_broker_has_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(session, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(consume, "monotonic", lambda: clock[0])
     row = a_session(broker)
-    acks = session.Acks(row)
+    acks = consume.Acks(row)
     acks.sent(7)
     clock[0] += 3
     acks.sent(9)
     acks.confirmed()
     row.refresh_from_db()
     assert row.acked_to == 0
-    clock[0] += session.SURE_AFTER_SECONDS - 1
+    clock[0] += consume.SURE_AFTER_SECONDS - 1
     assert acks.are_due
     acks.confirmed()
     row.refresh_from_db()
@@ -274,11 +279,11 @@ def test_what_was_acknowledged_long_before_the_end_is_sure(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(session, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(consume, "monotonic", lambda: clock[0])
     row = a_session(broker)
-    acks = session.Acks(row)
+    acks = consume.Acks(row)
     acks.sent(7)
-    clock[0] += session.SURE_AFTER_SECONDS + 1
+    clock[0] += consume.SURE_AFTER_SECONDS + 1
     acks.sent(9)
     acks.ended()
     row.refresh_from_db()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.parked.failure import failure_of
-from delayboard.dead_letters.parked.placeholders import (
+from delayboard.dead_letters.parked.failure import (
     LONGEST,
     READ_CHARACTERS,
     RULES,
+    failure_of,
     put_placeholders,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header

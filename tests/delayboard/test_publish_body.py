@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from delayboard.publishing.body import BodyError, format_json, read_body
+from delayboard.forms.content import BodyError, format_json, read_body
 
 
 @pytest.mark.parametrize(

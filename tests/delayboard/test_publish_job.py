@@ -12,7 +12,9 @@ from delayboard.publishing import publish_job
 from delayboard.publishing.publish_job import KIND, Messages
 from topology import work
 from topology.broker.management.client import Management
+from topology.definitions import Definitions
 from topology.models import Broker
+from topology.operations.answers import TapCheck
 
 
 def test_a_slow_broker_is_not_asked_again_at_once(
@@ -29,7 +31,8 @@ def test_a_slow_broker_is_not_asked_again_at_once(
     clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
     monkeypatch.setattr(publish_job, "time", clock)
     monkeypatch.setattr(Management, "alarms", lambda management: [])
-    monkeypatch.setattr(publish_job, "explain_tap_alone", answer_late)
+    monkeypatch.setattr(publish_job, "find_known", lambda broker: Definitions())
+    monkeypatch.setattr(TapCheck, "explain_loss", answer_late)
     own = work.create(KIND, broker.pk, broker=broker, user=None)
     claimed = work.claim_this(own, "worker")
     assert claimed is not None

@@ -165,7 +165,7 @@ def test_a_confirm_of_the_tap_alone_is_none(
     )
     carried(batch)
     assert states(batch) == ["returned", "done"]
-    assert "No queue but Delayboard's own tap took it" in errors(batch)[0]
+    assert "No queue but a tap of Delayboard receives the message" in errors(batch)[0]
     assert parked_message_states(batch) == ["parked", "replayed"]
 
 

@@ -23,7 +23,6 @@ from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
 from delayboard.dead_letters.replay.content import read_contents
 from delayboard.dead_letters.replay.send import (
     parked_source,
-    publish_routes,
     send_batch,
     settle_items,
 )
@@ -58,6 +57,7 @@ from topology.broker.errors import OutcomeUnknown, Unreachable
 from topology.definitions import Definitions
 from topology.message import REPLAY_HEADER, Publish
 from topology.models import Broker, Work, WorkState
+from topology.operations import answers
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
@@ -226,7 +226,7 @@ def deaf(
                 raise Unreachable("The management API does not answer.")
             return there["now"]
 
-        monkeypatch.setattr(publish_routes, "refresh_route", look)
+        monkeypatch.setattr(answers, "refresh_route", look)
         return asked
 
     for module in (settle_items, send_batch):

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
-from delayboard.dead_letters.queues.search_text import make_query
-from delayboard.management import acting_user, replay_arguments
+from delayboard.dead_letters.queues.confirmed import make_query
+from delayboard.management import acting_user
+from delayboard.management.commands import replay_dead_letters
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import TargetMode
 from tests.builders import make_broker, make_user
@@ -32,7 +33,7 @@ def given(*said: str) -> dict[str, Any]:
 
 
 def options(broker: Broker, *said: str) -> Any:
-    return replay_arguments._read_options(broker, given(*said))
+    return replay_dead_letters._read_options(broker, given(*said))
 
 
 @pytest.mark.parametrize(
@@ -46,20 +47,20 @@ def options(broker: Broker, *said: str) -> Any:
 )
 def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> None:
     with pytest.raises(CommandError) as reported:
-        replay_arguments.find_action(given(*said))
+        replay_dead_letters.find_action(given(*said))
     assert reported.value.returncode == 2
 
 
 def test_of_two_choices_only_one_is_taken() -> None:
     with pytest.raises(CommandError) as reported:
-        replay_arguments.find_action(
+        replay_dead_letters.find_action(
             given("--parked-message", "30", "--group", "1", "--query", "dead")
         )
     assert str(reported.value) == "Say only one of --parked-message, --group and --query."
 
 
 def test_an_empty_search_is_a_choice() -> None:
-    assert replay_arguments.find_action(given("--query", "")) == "query"
+    assert replay_dead_letters.find_action(given("--query", "")) == "query"
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,14 @@ def test_what_cannot_be_read_is_named_by_its_option(
     broker: Broker, said: tuple[str, ...], sentence: str
 ) -> None:
     with pytest.raises(CommandError) as reported:
-        replay_arguments.create_draft_of(None, broker, "query", given("--query", "", *said))
+        replay_dead_letters.create_draft_of(None, broker, "query", given("--query", "", *said))
     assert sentence in str(reported.value)
     assert reported.value.returncode == 2
 
 
 def test_all_that_is_wrong_is_said_at_once(broker: Broker) -> None:
     with pytest.raises(CommandError, match=r"--rate: .*--canary: "):
-        replay_arguments.create_draft_of(
+        replay_dead_letters.create_draft_of(
             None, broker, "query", given("--rate", "x", "--canary", "y")
         )
 
@@ -112,11 +113,11 @@ def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
         options(other, "--through", pair.slug, "--delay", "1m")
     (parked_message,) = parked(broker, a_message())
     with pytest.raises(CommandError, match=f"Other has no group {parked_message.group_id}."):
-        replay_arguments.create_draft_of(
+        replay_dead_letters.create_draft_of(
             None, other, "group", given("--group", str(parked_message.group_id))
         )
     with pytest.raises(CommandError, match=r"Other has no replay 1\."):
-        replay_arguments.find_batch(other, 1)
+        replay_dead_letters.find_batch(other, 1)
 
 
 def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:

@@ -14,21 +14,16 @@ from django.utils import timezone
 
 from analytics.recorder.index import index
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.message.after_parking import build_later_steps
+from delayboard.dead_letters.message.history import build_later_steps
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch import change_state, claims
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import (
-    create_draft,
-    edit_message,
-    freeze_selection,
-    prepare_draft,
-)
-from delayboard.dead_letters.replay.edit_headers import EditError
-from delayboard.dead_letters.replay.follow import batch_follower, outcome
+from delayboard.dead_letters.replay.draft import create_draft, edit_message, prepare_draft
+from delayboard.dead_letters.replay.draft.edit_headers import EditError
+from delayboard.dead_letters.replay.follow import outcome
 from delayboard.management import replay_output
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from delayboard.models.replay import ReplayOutcome, replay_id
@@ -128,7 +123,7 @@ def test_a_replay_of_nothing_but_repeats_says_so_and_does_not_start(
 ) -> None:
     *_, again = twins(broker)
     if by_worker:
-        monkeypatch.setattr(freeze_selection, "AT_ONCE", 0)
+        monkeypatch.setattr(create_draft, "AT_ONCE", 0)
         batch = create_draft.draft_query(None, broker, "repeat:yes", PLAIN)
         work_off(batch)
     else:
@@ -312,9 +307,9 @@ def test_what_the_command_says(broker: Broker) -> None:
 def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
     monkeypatch.setattr(create_draft, "AT_ONCE", 1)
     monkeypatch.setattr(prepare_draft, "CHUNK", 2)
-    batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
     create_draft.change_options(None, batch, INCLUDED)
     calls = []
 
@@ -334,5 +329,5 @@ def outcomes(batch: ReplayBatch) -> list[tuple[str, int | None]]:
 
 
 def seen_of(batch: ReplayBatch) -> list[str]:
-    batch_follower.Follower().record_arrivals(batch)
+    outcome.Follower().record_arrivals(batch)
     return list(batch.items.values_list("outcome", flat=True))

@@ -19,8 +19,8 @@ from analytics.models import Fact
 from delayboard.models import Publication
 from delayboard.models.publication import LONGEST_SEND, Sent
 from delayboard.publishing import send as sending
-from delayboard.publishing.predict import Prediction, predict
-from delayboard.publishing.send import OutgoingMessage, send
+from delayboard.publishing.predict import OutgoingMessage, Prediction, predict
+from delayboard.publishing.send import send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
@@ -45,6 +45,7 @@ from topology.definitions import (
 )
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
+from topology.operations import answers
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -83,7 +84,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
 
     monkeypatch.setattr(sending, "publisher", publisher)
     monkeypatch.setattr(snapshots, "recent", lambda broker: kept.seen)
-    monkeypatch.setattr(sending, "refresh_route", lambda *asked: kept.seen.definitions)
+    monkeypatch.setattr(answers, "refresh_route", lambda *asked: kept.seen.definitions)
     monkeypatch.setattr(snapshots, "for_action", lambda broker, management, objects: kept.seen)
     return kept
 
@@ -93,7 +94,7 @@ def good(there: Definitions | None = None) -> Prediction:
 
 
 WAY = Route("orders", "orders", shop())
-OUTGOING = OutgoingMessage("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, WAY)
+OUTGOING = OutgoingMessage(WAY, b"{}", {"tenant": 42}, {"type": "t"})
 
 
 def test_a_message_is_written_down_sent_and_told(
@@ -154,7 +155,7 @@ def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
     def gone(*asked: Any) -> Any:
         raise Unreachable("gone")
 
-    monkeypatch.setattr(sending, "refresh_route", gone)
+    monkeypatch.setattr(answers, "refresh_route", gone)
     row = send(user, broker, OUTGOING, good())
     assert row.sent == Sent.UNKNOWN
     assert "The broker confirmed the message, but" in row.error
@@ -164,9 +165,9 @@ def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user:
     tap = Queue(f"{TAP_PREFIX}orders")
     tapped = Definitions.of([tap, Binding("orders", tap.name, "unbound")])
     channel.seen = a_snapshot(shop() | tapped)
-    row = send(user, broker, replace(OUTGOING, routing_key="unbound"), good())
+    row = send(user, broker, replace(OUTGOING, route=Route("orders", "unbound")), good())
     assert row.sent == Sent.REFUSED
-    assert row.error.startswith("No queue receives the message: the exchange “orders” has no queue")
+    assert row.error.startswith("No queue but a tap of Delayboard receives the message: the ex")
 
 
 def test_a_password_that_cannot_be_opened_is_a_refusal_and_no_crash(
@@ -183,7 +184,7 @@ def test_what_amqp_cannot_carry_is_refused_before_anything_is_written(
     channel: Channel, broker: Broker, user: User
 ) -> None:
     with pytest.raises(FieldError):
-        send(user, broker, OutgoingMessage("", "q", b"", {"n": 2**70}), good())
+        send(user, broker, OutgoingMessage(Route("", "q"), b"", {"n": 2**70}), good())
     assert not Publication.objects.exists()
     assert channel.published == []
 
@@ -211,21 +212,14 @@ def levels(broker: Broker, channel: Channel) -> Topology:
 
 def to_levels(row: Topology, target: str) -> OutgoingMessage:
     route = delay_levels.route(LEVELS, SECOND, target)
-    return OutgoingMessage(
-        route.exchange,
-        route.routing_key,
-        b"{}",
-        delay_route=route,
-        topology=row,
-        target=target,
-    )
+    return OutgoingMessage(route, b"{}", topology=row, target=target)
 
 
 def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_refuses_it(
     channel: Channel, broker: Broker, user: User, levels: Topology
 ) -> None:
     outgoing = to_levels(levels, "work")
-    (bound,) = outgoing.declares.bindings
+    (bound,) = outgoing.route.declares.bindings
     channel.refuses = NotFound("no queue 'work'")
     assert send(user, broker, outgoing, good()).sent == Sent.REFUSED
     levels.refresh_from_db()
@@ -289,7 +283,7 @@ def test_what_a_delayed_exchange_gives_back_it_keeps_and_nothing_confirms_that(
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = a_snapshot(shop(later, Binding("later", "orders", "k")))
     channel.error = Returned("No queue takes the key “k”.")
-    outgoing = OutgoingMessage("later", "k", b"{}", headers)
+    outgoing = OutgoingMessage(Route("later", "k"), b"{}", headers)
     row = send(user, broker, outgoing, predict(there, "later", "k", headers=headers))
     assert (row.sent, row.confirmed_at) == (sent, None)
     assert ("does not confirm that the plugin stored" in row.error) == (sent == Sent.UNKNOWN)

@@ -16,7 +16,7 @@ from analytics.scheduled.pages.lines import Reader
 from analytics.scheduled.queries.listing import read_observations
 from analytics.scheduled.queries.not_observed import settle
 from analytics.scheduled.rows.projection import project
-from delayboard.dead_letters.replay.pace import Pace, _pace_of, describe_pace
+from delayboard.dead_letters.replay.summary import Pace, _pace_of, describe_pace
 from delayboard.live import subjects
 from delayboard.live.changed_rows import scheduled_rows
 from delayboard.models import BatchState, ChangeKind, ItemState, ReplayBatch, ScheduledChange

@@ -30,7 +30,6 @@ from delayboard.models import (
     MovedMessage,
     ScheduledChange,
 )
-from delayboard.publishing.intercepted import without_intercepted
 from tests.builders import make_broker
 from tests.real_broker.changing import store
 from topology import work
@@ -333,9 +332,9 @@ def test_a_replaced_binding_is_not_declared_meanwhile(topology: Topology) -> Non
     requested(store(topology, message(), "work", SOON))
     other = replace(BINDING, destination="other")
     declares = Definitions.of([BINDING, other])
-    assert without_intercepted(declares, topology.broker) == declares
+    assert Interception.without_replaced(declares, topology.broker) == declares
     Interception.objects.update(state=InterceptionState.OPEN)
-    assert without_intercepted(declares, topology.broker) == Definitions.of([other])
+    assert Interception.without_replaced(declares, topology.broker) == Definitions.of([other])
 
 
 def test_messages_that_are_being_migrated_are_not_changed(topology: Topology) -> None:

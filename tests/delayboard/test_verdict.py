@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.replay.check import route_checker
-from delayboard.dead_letters.replay.check.route_checker import RouteChecker
+from delayboard.dead_letters.replay.check.route_checker import RouteChecker, Verdict, make_verdict
 from delayboard.dead_letters.replay.check.targets import Target, find_default_target
-from delayboard.dead_letters.replay.check.verdict import Verdict, make_verdict
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue

@@ -14,9 +14,8 @@ from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
 from delayboard.models import PublishJob
-from delayboard.publishing.predict_message import predict_message
+from delayboard.publishing.predict import OutgoingMessage, predict_message
 from delayboard.publishing.publish_job import WINDOW, request_job
-from delayboard.publishing.send import OutgoingMessage
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked
@@ -49,10 +48,8 @@ def request(vhost: Vhost) -> PublishJob:
         management.declare_queue(Queue("work"))
     way = hold_queues.route(params, DELAY, "work")
     outgoing = OutgoingMessage(
-        way.exchange,
-        way.routing_key,
+        way,
         b"{}",
-        delay_route=way,
         topology=topology,
         target="work",
         delay=DELAY,

@@ -14,10 +14,10 @@ from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.verdict import find_limited_queues
+from delayboard.dead_letters.replay.check.route_checker import find_limited_queues
 from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay.draft.edit_headers import Typed
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode

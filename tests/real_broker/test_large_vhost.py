@@ -10,9 +10,9 @@ import pytest
 from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import BatchState
 from delayboard.models.publication import Sent
-from delayboard.publishing.predict import predict
+from delayboard.publishing.predict import OutgoingMessage, predict
 from delayboard.publishing.publish_job import KIND, attend, request_job
-from delayboard.publishing.send import OutgoingMessage, send
+from delayboard.publishing.send import send
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, make_user
 from tests.delayboard.builders import a_route, started
@@ -20,6 +20,7 @@ from tests.real_broker.replaying import arrived, shop, worked_off
 from topology import snapshots
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, Binding, Queue
+from topology.message import Route
 from topology.models import Broker, Role, WorkState
 from topology.snapshot import Snapshot
 
@@ -45,10 +46,10 @@ def test_a_message_and_a_job_are_published(vhost: Vhost, monkeypatch: pytest.Mon
     shop(vhost)
     user, broker = make_user("ada", Role.OPERATOR), make_broker(vhost)
     prediction = predict(know_slow(broker, monkeypatch), "orders", "orders")
-    outgoing = OutgoingMessage("orders", "orders", b"{}")
+    outgoing = OutgoingMessage(Route("orders", "orders"), b"{}")
     row = send(user, broker, outgoing, prediction)
     assert (row.sent, row.error) == (Sent.CONFIRMED, "")
-    again = OutgoingMessage("orders", "orders", b"{}")
+    again = OutgoingMessage(Route("orders", "orders"), b"{}")
     job = request_job(user, broker, again, prediction, number=3, rate=100)
     worked_off(KIND, attend)
     job.work.refresh_from_db()
@@ -67,8 +68,8 @@ def test_a_tap_that_is_newer_than_the_snapshot_counts(
         management.declare_queue(tap)
         management.bind(Binding("orders", tap.name, "orders"))
         management.delete_queue("orders", only_if_empty=True)
-    row = send(user, broker, OutgoingMessage("orders", "orders", b"{}"), prediction)
-    assert "No queue receives the message" in row.error
+    row = send(user, broker, OutgoingMessage(Route("orders", "orders"), b"{}"), prediction)
+    assert "No queue but a tap of Delayboard receives the message" in row.error
 
 
 def test_a_replay_is_sent(vhost: Vhost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from topology.broker.errors import NACKED, Nacked
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck
 
 pytestmark = pytest.mark.django_db
 

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.parking import park_queue, park_request
+from delayboard.dead_letters.parking.consume import make_store
 from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.session import make_store
 from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek import PeekedMessage

@@ -19,8 +19,8 @@ from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from analytics.recorder.write_facts import write_facts
 from delayboard.models import Publication
-from delayboard.publishing.predict import predict
-from delayboard.publishing.send import OutgoingMessage, send
+from delayboard.publishing.predict import OutgoingMessage, predict
+from delayboard.publishing.send import send
 from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import (
@@ -41,7 +41,7 @@ from topology.broker.management.client import Management
 from topology.broker.properties.field_values import read_table
 from topology.broker.properties.read import read_properties
 from topology.definitions import Queue
-from topology.message import Publish
+from topology.message import Publish, Route
 from topology.models import Role
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_queues import params as delay_queues_params
@@ -84,7 +84,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
     assert prediction.arrives_after == timedelta(milliseconds=300)
     assert prediction.sentence == "The message arrives in orders after 300ms."
     with at_work(partial(record, topology.pk), follow):
-        outgoing = OutgoingMessage("orders-retry", "orders", b"{}", {"tenant": 42})
+        outgoing = OutgoingMessage(Route("orders-retry", "orders"), b"{}", {"tenant": 42})
         row = send(user, topology.broker, outgoing, prediction)
         assert row.sent == "confirmed"
 
@@ -105,7 +105,7 @@ def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "nobody")
     assert not prediction.is_good
-    outgoing = OutgoingMessage("orders", "nobody", b"")
+    outgoing = OutgoingMessage(Route("orders", "nobody"), b"")
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
     assert "returned the message" in row.error
@@ -118,7 +118,7 @@ def test_a_publish_that_another_queue_refused_may_have_arrived(vhost: Vhost) -> 
     snapshot = snapshots.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "orders")
-    outgoing = OutgoingMessage("orders", "orders", b"")
+    outgoing = OutgoingMessage(Route("orders", "orders"), b"")
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "unknown"
     assert f"{SAID}“orders”." in row.error
@@ -126,7 +126,7 @@ def test_a_publish_that_another_queue_refused_may_have_arrived(vhost: Vhost) -> 
     with Management(address_of(vhost)) as management:
         management.delete_queue("orders", only_if_empty=False)
         management.declare_queue(Queue("orders", arguments=FULL))
-    alone = OutgoingMessage("", "orders", b"")
+    alone = OutgoingMessage(Route("", "orders"), b"")
     row = send(make_user("bob", Role.OPERATOR), topology.broker, alone, prediction)
     assert row.outcome == "refused"
     assert "“orders” is full and rejected the message" in row.error
@@ -139,10 +139,10 @@ def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> No
     snapshot = snapshots.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "orders")
-    outgoing = OutgoingMessage("orders", "orders", b"")
+    outgoing = OutgoingMessage(Route("orders", "orders"), b"")
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
-    assert "No queue receives the message" in row.error
+    assert "No queue but a tap of Delayboard receives the message" in row.error
 
 
 def test_properties_pass_a_publish_bit_for_bit_whatever_pika_makes_of_them(vhost: Vhost) -> None:

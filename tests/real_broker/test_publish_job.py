@@ -180,6 +180,6 @@ def test_a_broker_error_is_shown_and_tried_again(
     Work.objects.update(not_before_at=None)
     state, error = attend(own)
     assert state == WorkState.FAILED
-    assert error.startswith("No queue but a tap of Delayboard receives the messages")
+    assert error.startswith("No queue but a tap of Delayboard receives the message")
     job.refresh_from_db()
     assert (job.begun, job.published) == (0, 0)

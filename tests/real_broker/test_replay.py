@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.check import redirect_group
+from delayboard.dead_letters.replay.draft.edit_headers import Typed
 from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.models import (
     ParkedMessage,
     ParkedState,
@@ -42,11 +42,12 @@ from tests.real_broker.replaying import (
     states,
 )
 from tests.real_broker.test_bit_for_bit import every_type, reported
+from tests.topology.stripping import stripped
 from topology import snapshots
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.properties.read import build_properties, read_properties, strip_for_replay
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Broker, Role
@@ -220,10 +221,10 @@ def test_every_type_of_header_and_all_properties_come_back_as_they_were(
     first, second = arrived(vhost, number=2)
     for message, published in ((first, every), (second, full)):
         # A quorum queue counts each delivery anew.
-        came = reported(strip_for_replay(message.properties, {}))
+        came = reported(stripped(message.properties, {}))
         for name in (REPLAY_HEADER, REPLAYS_HEADER):
             assert came["headers"].pop(name.encode())
-        assert came == reported(strip_for_replay(published, {}))
+        assert came == reported(stripped(published, {}))
     assert (first.body, second.body) == (bytes(range(256)), b"\xff\xfe")
     assert second.properties.user_id is None
 

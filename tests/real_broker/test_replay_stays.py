@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from delayboard.dead_letters.parking import park_queue
-from delayboard.dead_letters.parking.session import make_store
+from delayboard.dead_letters.parking.consume import make_store
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.batch.options import Options

@@ -58,7 +58,11 @@ def test_a_parked_message_is_copied_with_its_types_to_where_it_was_published(
     form = client.get(PUBLISH, {"clone": f"parked-{row.pk}"}).context["form"]
     again = client.post(PUBLISH, posted(form) | {"predict": "1"})
     outgoing = again.context["outgoing"]
-    assert (outgoing.exchange, outgoing.routing_key, outgoing.body) == ("shop", "paid", body)
+    assert (outgoing.route.exchange, outgoing.route.routing_key, outgoing.body) == (
+        "shop",
+        "paid",
+        body,
+    )
     assert outgoing.headers == HEADERS
     assert (outgoing.properties["type"], outgoing.properties["priority"]) == ("shop.Paid", 3)
     assert AuditEntry.objects.get(action="message copied").what == f"{row.pk} of dead"

@@ -84,7 +84,7 @@ def test_a_typed_message_id_gets_the_number_of_the_message(broker: Broker) -> No
     typed = {"message_id": "order", "content_type": "text/plain"}
     answer: Any = client.post(reverse("publish"), values(broker, **typed))
     job = PublishJob.objects.select_related("work").get()
-    message = Messages(job, work.lease_of(job.work)).make(7, {})
+    message = Messages(job, work.lease_of(job.work)).make(7)
     assert message.properties.message_id == "order-7"
     stop_job(None, job)
     page = text_of(client.get(answer["Location"]))

@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.follow import batch_follower, observers
-from delayboard.dead_letters.replay.follow.batch_follower import Follower
+from delayboard.dead_letters.replay.follow import observers, outcome
+from delayboard.dead_letters.replay.follow.outcome import Follower
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
@@ -133,7 +133,7 @@ def test_done_says_how_much_of_it(broker: Broker, done: int, said: str, kind: st
 def test_what_is_not_seen_yet_is_followed_until_a_moment(broker: Broker) -> None:
     snapshot = know(broker, *SHOP)
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
-    until = batch_follower.find_follow_end(batch, observers.make_scene(batch, snapshot))
+    until = outcome.find_follow_end(batch, observers.make_scene(batch, snapshot))
     text = words(page(batch))
     seen = "records what it can observe of these messages"
     assert f"{seen} until {until:%Y-%m-%d %H:%M:%S}" in text

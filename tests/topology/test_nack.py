@@ -8,8 +8,8 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Exchange
+from topology.operations.answers import Nack, SeenQueue, explain_nack
 from topology.routing.matching.match import Matched
-from topology.routing.nack import Nack, SeenQueue, explain_nack
 
 LIMIT: dict[str, Any] = {"x-max-length": 2, "x-overflow": "reject-publish"}
 

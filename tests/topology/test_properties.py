@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from tests.topology import strategies
 from tests.topology.amqp_entries import table_entries
 from tests.topology.strategies import short, sized
-from topology.broker.properties.field_values import FieldError, read_table, write_entry
-from topology.broker.properties.raw import strip_raw
+from tests.topology.stripping import stripped
+from topology.broker.properties.field_values import FieldError, read_table
 from topology.broker.properties.read import (
     build_properties,
     edit_properties,
     read_properties,
-    strip_for_replay,
 )
-from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Properties
+from topology.message import DEATH_HEADERS, REPLAY_HEADER, Properties
 
 REMOVED = DEATH_HEADERS | {"CC", "BCC"}
 
@@ -57,7 +56,7 @@ def test_a_replay_removes_exactly_what_dying_added_and_leaves_every_other_byte(
     raw: bytes,
 ) -> None:
     before = read_properties(raw)
-    after = strip_for_replay(before, {REPLAY_HEADER: "id"})
+    after = stripped(before, {REPLAY_HEADER: "id"})
     kept = [
         (name, data)
         for name, data in entries_of(before)
@@ -72,69 +71,23 @@ def test_a_replay_removes_exactly_what_dying_added_and_leaves_every_other_byte(
 
 @given(strategies.raw_properties())
 def test_what_was_edited_is_what_is_read_of_its_bytes(raw: bytes) -> None:
-    stripped = strip_for_replay(
-        read_properties(raw), {REPLAY_HEADER: "id", "delayboard-replays": 3}
-    )
-    after = edit_properties(stripped, stated={"expiration": "500"})
+    sent = stripped(read_properties(raw), {REPLAY_HEADER: "id", "delayboard-replays": 3})
+    after = edit_properties(sent, stated={"expiration": "500"})
     assert after.expiration == "500"
     # As texts, for what is no number equals nothing.
     assert repr(after) == repr(read_properties(after.raw))
-
-
-def stripped_slowly(raw: bytes, headers: dict[str, Any]) -> bytes | None:
-    try:
-        return strip_for_replay(read_properties(raw), headers).raw
-    except FieldError:
-        return None
-
-
-def stripped_undecoded(raw: bytes, headers: dict[str, Any]) -> bytes | None:
-    try:
-        stripped = strip_raw(raw, {name.encode() for name in headers})
-    except FieldError:
-        return None
-    return stripped.with_entries(b"".join(write_entry(*pair) for pair in headers.items()))
-
-
-HEADERS_SET = st.sampled_from([{}, {REPLAY_HEADER: "id"}, {REPLAY_HEADER: "i", REPLAYS_HEADER: 2}])
-
-
-@given(strategies.raw_properties(), HEADERS_SET)
-def test_what_is_stripped_undecoded_is_the_same(raw: bytes, headers: dict[str, Any]) -> None:
-    assert stripped_undecoded(raw, headers) == stripped_slowly(raw, headers) is not None
-
-
-@given(strategies.raw_properties(), st.data())
-def test_what_cannot_be_stripped_cannot_be_so_undecoded(raw: bytes, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(raw) - 1))
-    odd = data.draw(st.sampled_from([raw[:place], raw + b"x", b"\x20" + raw[1:]]))
-    bent = bytearray(raw)
-    bent[place] = data.draw(st.integers(0, 255))
-    for one in (odd, bytes(bent)):
-        assert stripped_undecoded(one, {REPLAY_HEADER: "i"}) == stripped_slowly(
-            one, {REPLAY_HEADER: "i"}
-        )
-
-
-def test_the_last_entry_of_a_name_that_is_replaced_is_told() -> None:
-    entries = [(REPLAYS_HEADER.encode(), b"b\x01"), (REPLAYS_HEADER.encode(), b"b\x02")]
-    raw = b"\x20\x00" + sized(strategies.table(entries))
-    stripped = strip_raw(raw, {REPLAYS_HEADER.encode()})
-    assert (stripped.kept, list(stripped.replaced)) == (b"", [REPLAYS_HEADER.encode()])
-    assert read_table(stripped.replaced[REPLAYS_HEADER.encode()]) == {REPLAYS_HEADER: 2}
-    assert stripped.with_entries(b"") == b"\x00\x00"
 
 
 @pytest.mark.parametrize("inner", [b"\x01aS\x00\x00\x00\x09x", b"\x01a?", b"\x01aI\x00", b"\x09a"])
 def test_headers_that_cannot_be_taken_apart_are_not_edited(inner: bytes) -> None:
     raw = b"\x20\x00" + sized(inner)
     with pytest.raises(FieldError):
-        strip_for_replay(read_properties(raw), {REPLAY_HEADER: "id"})
+        stripped(read_properties(raw), {REPLAY_HEADER: "id"})
 
 
 def test_what_dying_added_leaves_no_empty_table_behind() -> None:
     dead = build_properties({"x-death": [], "x-first-death-queue": "q"}, message_id="m")
-    assert strip_for_replay(dead, {}).raw == build_properties(message_id="m").raw
+    assert stripped(dead, {}).raw == build_properties(message_id="m").raw
 
 
 def test_a_set_header_replaces_all_of_its_name_and_a_property_can_be_dropped() -> None:
@@ -170,7 +123,7 @@ def test_what_cannot_be_read_is_said_and_cannot_be_edited(raw: bytes, problem: s
     properties = read_properties(raw)
     assert (properties.raw, properties.problems, properties.headers) == (raw, (problem,), {})
     with pytest.raises(FieldError):
-        strip_for_replay(properties, {})
+        stripped(properties, {})
 
 
 def test_the_properties_beside_unreadable_headers_are_read() -> None:

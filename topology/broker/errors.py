@@ -8,8 +8,7 @@ BrokerError
 ├── Returned        a mandatory message was routed to no queue
 ├── Blocked         an alarm: the broker takes no publishes until it has memory and disk again
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
-│   └── Nacked      a queue refused the message or failed: others may have it (routing/nack.py)
-├── Rejected        a nack of which somebody found out that no queue took the message
+│   └── Nacked      a queue refused the message or failed: others may have it (answers.py)
 ├── Unsupported     this broker cannot do that
 ├── AddressError    the address or its certificate cannot be used (topology.broker.address)
 └── DecryptionError its password cannot be read (topology.models.secrets)
@@ -56,10 +55,6 @@ class OutcomeUnknown(BrokerError):
 
 
 class Nacked(OutcomeUnknown):
-    pass
-
-
-class Rejected(BrokerError):
     pass
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 from django.db import transaction
 
 from topology import audit, work
+from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.definitions import Definitions, Identity
 from topology.models import QueueReplacement, State, Topology
@@ -114,6 +116,27 @@ def own_declared(
         row.disown([identity for identity in removed if identity[0] == "queue"])
         row.own(fresh)
     return fresh
+
+
+@contextmanager
+def owning(
+    topology: Topology, declares: Definitions, found: Definitions
+) -> Iterator[Callable[[], None]]:
+    """What of it is not `found` is ours from now on, and no longer when the broker refuses it.
+
+    Hands out what to call once it is declared: what fails after that takes nothing back, and
+    neither does OutcomeUnknown, after which it may be there.
+    """
+    fresh = own_declared(topology, declares, found)
+    declared = Event()
+    try:
+        yield declared.set
+    except OutcomeUnknown:
+        raise
+    except BrokerError:
+        if not declared.is_set():
+            disown(topology, fresh)
+        raise
 
 
 def own(topology: Topology, identities: list[Identity]) -> None:

@@ -77,12 +77,6 @@ def tapped_exchanges(definitions: Definitions) -> frozenset[str]:
         sources = wider
 
 
-def lost_to_taps(definitions: Definitions, publish: Publish) -> str:
-    """As `lost_without_taps`, of a message that was confirmed; "" at an exchange without taps."""
-    is_tapped = publish.exchange in tapped_exchanges(definitions)
-    return lost_without_taps(definitions, publish) if is_tapped else ""
-
-
 def lost_without_taps(definitions: Definitions, publish: Publish) -> str:
     """Why only a tap of ours can have received the message; "" when another queue can.
 

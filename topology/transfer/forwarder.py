@@ -18,12 +18,12 @@ from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, pipeline
-from topology.broker.errors import BrokerError, Nacked, Returned
-from topology.broker.properties.read import strip_if_readable
-from topology.message import DOUBLED_HEADER, Forwarder, Message, Publish
+from topology.broker.errors import BrokerError
+from topology.message import Forwarder, Message, Publish, Route
 from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.routing.forwarder import due_ms
 from topology.transfer.move import move
+from topology.transfer.prepare import prepare
 from topology.transfer.queue_source import QueueSource
 
 # Seconds that it waits for confirms when it ends: what has none by then may be published twice.
@@ -84,11 +84,15 @@ def _publish(
     message: Message, queue: str, due: int | None, headers: Mapping[str, str | int] | None = None
 ) -> Publish:
     waited = {} if due is None else {WAITED_HEADER: due}
-    # It had no confirm, so it may have arrived: after a crash, or after a nack.
-    doubled = {DOUBLED_HEADER: "1"} if message.redelivered else {}
-    stated = {**waited, **doubled, **(headers or {})}
-    properties = strip_if_readable(message.properties, stated)
-    return Publish("", queue, properties, message.body)
+    return prepare(
+        Route("", queue),
+        message.properties,
+        message.body,
+        {**waited, **(headers or {})},
+        # It had no confirm, so it may have arrived: after a crash, or after a nack.
+        may_be_duplicated=message.redelivered,
+        is_tolerant=True,
+    )
 
 
 @dataclass
@@ -194,15 +198,13 @@ def wait(
 def _refusal(answer: Answer, queue: str, source: str) -> BrokerError:
     match answer.kind:
         case "returned":
-            return Returned(
+            return BrokerError(
                 f"The queue “{queue}” does not exist, so its messages remain in “{source}”. "
                 "Create the queue."
             )
-        case "refused":
-            return BrokerError(f"{answer.error} The messages remain in “{source}”.")
         case "nacked":
-            return Nacked(
+            return BrokerError(
                 f"{answer.error} The messages are still in “{source}”, and are sent again, marked "
                 "as possible duplicates."
             )
-    return BrokerError(answer.error)
+    return BrokerError(f"{answer.error} The messages remain in “{source}”.")

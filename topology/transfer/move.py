@@ -64,7 +64,7 @@ def move(
     is on the way is waited for, at most for `patience_seconds`, and settled. With nothing on the
     way it pauses for `idle_seconds`, 0 for a source that waits by itself. With something on the way
     and room for more, `wait` may wait for both, and returns how long answers are waited for after
-    it. `explain_nack` finds out what a nack says (topology/operations/nacks.py).
+    it. `explain_nack` finds out what a nack says (topology/operations/answers.py).
     Raises BrokerError when a connection breaks: of what was on the way the source's marks tell.
     """
 

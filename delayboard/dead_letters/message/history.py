@@ -1,21 +1,39 @@
-"""The history of a message as steps in time: what is known, and what is only inferred; pure."""
+"""The history of a message as steps in time: what is known, and what is only inferred.
+
+First what its headers say, then what Delayboard did with it: discarded, restored, replayed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
+from django.db.models import Exists, OuterRef, Q
+
 from analytics.recorder.copies import published
 from analytics.scheduled.pages.lines import SOURCES
+from delayboard.dead_letters.parked.redact_cause import hides_history
+from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
+from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome
 from topology.deaths import Death, History, newest_death
 from topology.message import Message
+from topology.redaction import HIDDEN, NOTHING, Redaction
 
 Kind = Literal["start", "death", "again", "now", "end"]
 _FIRST = datetime.min.replace(tzinfo=UTC)
 # The name of a URL and its arguments.
 Page: TypeAlias = tuple[str | int, ...]
+MOST = 10
+_LAST = datetime.max.replace(tzinfo=UTC)
+_EVIDENCE = {
+    ReplayOutcome.DIED: "Delayboard found the message in a dead-letter queue.",
+    ReplayOutcome.DELIVERED: "A tap recorded the delivery, or a consumer failure proves it.",
+    ReplayOutcome.DELAYED: "The delivery is not observed. You can replay the message again.",
+    ReplayOutcome.UNOBSERVED: "Delayboard recorded no later event.",
+}
 
 
 @dataclass(frozen=True)
@@ -87,3 +105,148 @@ def _latest(message: Message, history: History) -> Step | None:
         sentence = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {sentence[0].lower()}{sentence[1:]}"
     is_recorded = "x-last-death-queue" in message.headers
     return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_recorded)
+
+
+def build_later_steps(
+    parked_message: ParkedMessage, rules: Redaction = NOTHING
+) -> tuple[Step, ...]:
+    """The steps since it was parked, in the order of their times, as `rules` let them be seen."""
+    steps = [*_states(parked_message), *_replays(parked_message, rules), *_equals(parked_message)]
+    parked, *rest = steps
+    return (parked, *sorted(rest, key=lambda step: step.at or _LAST))
+
+
+def _states(parked_message: ParkedMessage) -> list[Step]:
+    by = f" By {parked_message.state_by.get_username()}." if parked_message.state_by else ""
+    came_from, page = _describe_origin(parked_message)
+    sentence = f"Stored in Delayboard and removed from the queue.{came_from}"
+    steps = [
+        Step("now", "parked", parked_message.queue, parked_message.parked_at, sentence, page=page)
+    ]
+    if parked_message.state == ParkedState.DISCARDED:
+        sentence = f"You can restore the message until it is older than its retention.{by}"
+        steps.append(Step("end", "discarded", at=parked_message.state_at, detail=sentence))
+    elif _was_restored(parked_message):
+        steps.append(Step("now", "restored", at=parked_message.state_at, detail=by.strip()))
+    return steps
+
+
+def _was_restored(parked_message: ParkedMessage) -> bool:
+    """A message that a replay let go of is parked again too, and was not restored."""
+    is_parked_again = (
+        parked_message.state == ParkedState.PARKED
+        and parked_message.state_at != parked_message.parked_at
+    )
+    if not is_parked_again:
+        return False
+    return not parked_message.replays.filter(batch__claimed_to__gt=0).exists()
+
+
+def _describe_origin(parked_message: ParkedMessage) -> tuple[str, Page]:
+    """A sentence on the replay that it came back from, and the page of the original message."""
+    item = ReplayItem.objects.filter(died_as=parked_message.pk).order_by("pk").first()
+    if item is None:
+        return "", ()
+    after = f"after replay {item.batch_id}."
+    if item.parked_message_id is None:
+        return f" Dead-lettered again {after}", ("replay_batch", item.batch_id)
+    earlier = _parked_page(parked_message, item.parked_message_id)
+    return f" It is parked message {item.parked_message_id}, dead-lettered again {after}", earlier
+
+
+def _replays(parked_message: ParkedMessage, rules: Redaction) -> Iterator[Step]:
+    """What each replay that has it did with it; drafts did nothing."""
+    rows = parked_message.replays.filter(batch__started_at__isnull=False).select_related(
+        "route", "batch"
+    )
+    rows = rows.annotate(is_edited=Exists(ReplayEdit.objects.filter(item=OuterRef("pk"))))
+    for item in rows.order_by("-pk")[:MOST]:
+        yield _sent(item, is_hidden=hides_history(rules))
+        if item.state == ItemState.DONE and item.outcome:
+            yield _outcome(parked_message, item)
+
+
+def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
+    """The target shows where the message was published first, which rules may redact."""
+    where = "" if item.route is None else item.route.exchange or item.route.routing_key
+    where = HIDDEN if where and is_hidden else where
+    sentences = []
+    if item.route is not None and item.state == ItemState.DONE and not is_hidden:
+        exchange = f"exchange {item.route.exchange}" if item.route.exchange else "default exchange"
+        sentences.append(
+            f"Sent to the {exchange} with routing key {item.route.routing_key or '(none)'}."
+        )
+    if getattr(item, "is_edited", False):
+        sentences.append("Edited: the sent message differs from this parked message.")
+    if item.may_be_duplicated:
+        sentences.append("The message may be duplicated.")
+    sentences.append(HIDDEN if item.error and is_hidden else item.error)
+    return Step(
+        "now",
+        _done(item),
+        where,
+        item.ended_at,
+        " ".join(text for text in sentences if text),
+        page=("replay_batch", item.batch_id),
+    )
+
+
+def _done(item: ReplayItem) -> str:
+    name = f"replay {item.batch_id}"
+    if item.state == ItemState.DONE:
+        return f"replayed in {name}"
+    if item.state in OPEN:
+        return f"in {name}: {item.get_state_display()}"
+    if item.state == ItemState.UNKNOWN or item.error == MAYBE_PUBLISHED:
+        return f"possibly sent in {name}: {item.get_state_display()}"
+    return f"not sent in {name}: {item.get_state_display()}"
+
+
+def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
+    what, sentence = item.get_outcome_display(), _EVIDENCE[ReplayOutcome(item.outcome)]
+    kind: Kind = "now"
+    page: Page = ("replay_batch", item.batch_id)
+    if item.outcome == ReplayOutcome.DIED:
+        kind = "again"
+        if item.died_as_id is not None:
+            what, sentence = f"{what} as parked message {item.died_as_id}", ""
+            page = _parked_page(parked_message, item.died_as_id)
+    detail = f"Replay {item.batch_id}. {sentence}".rstrip()
+    return Step(kind, what, at=item.outcome_at, detail=detail, page=page)
+
+
+def _equals(parked_message: ParkedMessage) -> list[Step]:
+    """Others of equal content from the same queue; two equal ones can both be real.
+
+    Without those that its replays name already.
+    """
+    of_replays = ReplayItem.objects.filter(
+        Q(parked_message=parked_message) | Q(died_as=parked_message)
+    )
+    named = of_replays.values_list("parked_message_id", "died_as_id")
+    others = ParkedMessage.objects.filter(
+        broker=parked_message.broker,
+        queue=parked_message.queue,
+        content_id=parked_message.content_id,
+    ).exclude(pk__in={parked_message.pk, *(pk for pair in named for pk in pair if pk)})
+    return [
+        Step(
+            "now",
+            *_equal(parked_message, other),
+            is_inferred=True,
+            page=_parked_page(parked_message, other.pk),
+        )
+        for other in others.order_by("-pk")[:MOST]
+    ]
+
+
+def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, str, datetime, str]:
+    if parked_message.repeat_of_id == other.pk or other.repeat_of_id == parked_message.pk:
+        sentence = "Possible repeat: a crash may have parked the same message twice."
+    else:
+        sentence = "Equal properties and body: dead-lettered again, or published twice."
+    return f"equal message {other.pk} parked", other.queue, other.parked_at, sentence
+
+
+def _parked_page(parked_message: ParkedMessage, number: int) -> Page:
+    return ("parked_message", parked_message.broker.slug, number)

@@ -1,4 +1,4 @@
-"""A dead letter as a person reads it: body, headers, properties, history; pure."""
+"""A dead letter as a person reads it: body, headers, properties, history."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.db.models import BinaryField
+from django.db.models.functions import Substr
+
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.queues.peek import PeekedMessage
+from delayboard.dead_letters.queues.peek import PeekedMessage, number
 from delayboard.dead_letters.replay.check.targets import Target, find_default_target
-from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.draft.edit_headers import HeaderRow, make_header_rows
+from delayboard.models import ParkedMessage
 from topology.clients.conventions import Convention
 from topology.clients.describe import describe_message
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
@@ -134,3 +138,23 @@ def onward(walked: Walk) -> str:
 def _end(outcome: RouteOutcome) -> str:
     latest = outcome.latest if outcome.ending in ("delivered", "dropped") else None
     return outcome.describe("" if latest is None else f" within {format_delay(latest)}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """`shown` is made of the body's first bytes alone; `row.size` is the size of all of it."""
+
+    row: ParkedMessage
+    shown: Shown
+
+
+def example(key: int, rules: Redaction) -> Example | None:
+    """The message with this id; None when it was deleted. Never reads a whole long body."""
+    # One more than rules look into: what is longer is hidden whole, as everywhere.
+    begun = Substr("body__data", 1, MASKED_BYTES + 1, output_field=BinaryField())
+    row = ParkedMessage.objects.filter(pk=key).annotate(begun=begun).first()
+    if row is None:
+        return None
+    message = replace(row.without_body, body=bytes(row.begun or b""))
+    (parked_message,) = number([message])
+    return Example(row, show_whole(parked_message, redaction=rules))

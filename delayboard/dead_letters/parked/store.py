@@ -16,8 +16,8 @@ from django.db.models import AutoField, F, Model
 from django.db.models.functions import Greatest, Least
 
 from delayboard.dead_letters.parked.failure import Failure, failure_of, fit_column
-from delayboard.dead_letters.parked.signals import replayed_messages_returned
 from delayboard.models import Body, GroupHour, MessageGroup, ParkedMessage, ParkedState, ParkSession
+from delayboard.models.dead_letter import replayed_messages_returned
 from topology.clients.conventions import Convention
 from topology.deaths import read_history
 from topology.message import REPLAY_HEADER, Message, Properties

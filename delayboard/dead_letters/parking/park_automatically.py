@@ -10,9 +10,8 @@ from time import monotonic
 
 from django import db
 
-from delayboard.dead_letters.parking.consume import Taking
+from delayboard.dead_letters.parking.consume import Taking, opened
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, limits_of
-from delayboard.dead_letters.parking.session import opened
 from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, forget_connection
 from delayboard.models import DeadLetterQueue
 from delayboard.models.background_task import Beat

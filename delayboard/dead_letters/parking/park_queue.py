@@ -10,11 +10,15 @@ from threading import Event
 from time import monotonic
 
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parking import repeats
-from delayboard.dead_letters.parking.consume import Taking
+from delayboard.dead_letters.parking.consume import Acks, Taking, opened
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
-from delayboard.dead_letters.parking.session import Acks, opened
-from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck, StoreFailed
+from delayboard.dead_letters.parking.store_batch import (
+    ParkingWriter,
+    SpaceCheck,
+    StoreFailed,
+    find_earlier,
+    number_unsure,
+)
 from delayboard.dead_letters.queues import peek
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
@@ -86,7 +90,7 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
     progress.pulse()
     missing = max(0, parking.requested - (parking.parked - parking.repeats))
     # What a crash left in the queue although it is kept comes again, and before all others.
-    wanted = missing + repeats.number_unsure(parking)
+    wanted = missing + number_unsure(parking)
     if wanted <= 0:
         return
     found = limits_of(parking.broker, parking.queue)
@@ -202,7 +206,7 @@ def _read_head(
 def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Those that this very parking kept, and whose ack the broker may not have had."""
     prepared = [store.prepare(d.message, session.queue) for d in deliveries]
-    earlier = repeats.earlier(session, prepared)
+    earlier = find_earlier(session, prepared)
     own = set(
         ParkedMessage.objects.filter(
             pk__in=[key for key in earlier if key],

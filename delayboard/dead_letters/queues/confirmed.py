@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,6 @@ from django.utils import timezone
 from delayboard.dead_letters.queues.candidates import Candidate
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.dead_letters.queues.growth import Growth, growths
-from delayboard.dead_letters.queues.search_text import make_query
 from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
 from topology.content.text import count_text, is_encodable
@@ -235,3 +235,9 @@ def _explain_problem(
         if name in ends.delays and name not in ends.failing:
             return DELAY
     return ""
+
+
+def make_query(name: str) -> str:
+    """No sign of the name is read as a wildcard."""
+    escaped = re.sub(r'([\\"*])', r"\\\1", name)
+    return f'queue:"{escaped}"'

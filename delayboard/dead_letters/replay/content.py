@@ -1,18 +1,36 @@
-"""What is sent of a message, or of its edit, and what is stated of it."""
+"""What is sent of a message: as it was parked, unwrapped, with counters reset, or as it was edited.
+
+What a replay publishes of it is made here too, and what the event log states of that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from analytics import facts
-from delayboard.dead_letters.replay.reset_counters import reset_counters
-from delayboard.dead_letters.replay.unwrap import unwrap
-from delayboard.models import ParkedMessage
-from delayboard.models.replay import ReplayBatch, ReplayEdit
-from topology.broker.properties.read import read_properties
+from delayboard.models import ParkedMessage, ReplayBatch, ReplayEdit
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import build_properties, edit_properties, read_properties
+from topology.clients.conventions import Convention
+from topology.clients.describe import describe, find_library
+from topology.clients.parts import Parts
+from topology.clients.restart import Edit, open_envelope, restart
 from topology.database.select_keys import match_keys
-from topology.message import Headers, Message, Properties, Publish, content_id, kept_by_streams
+from topology.message import (
+    REPLAY_HEADER,
+    REPLAYS_HEADER,
+    Headers,
+    Message,
+    Properties,
+    Publish,
+    Route,
+    content_id,
+    kept_by_streams,
+)
+from topology.redaction import Redaction
+from topology.transfer.prepare import prepare
 
 _COLUMNS = (
     "pk",
@@ -24,6 +42,17 @@ _COLUMNS = (
     "exchange",
     "routing_key",
 )
+# As EasyNetQ names them (MessageProperties.cs) -> the properties of AMQP.
+_TEXTS = {
+    "ContentType": "content_type",
+    "ContentEncoding": "content_encoding",
+    "CorrelationId": "correlation_id",
+    "ReplyTo": "reply_to",
+    "MessageId": "message_id",
+    "Type": "type",
+    "AppId": "app_id",
+}
+_NUMBERS = {"DeliveryMode": ("delivery_mode", 2), "Priority": ("priority", 255)}
 
 
 class Content(NamedTuple):
@@ -106,3 +135,109 @@ def make_sent(
     properties, body = unwrapped or (properties, body)
     reset = None if batch.keep_counters else reset_counters(properties, body, own)
     return unwrapped if reset is None else (reset.properties, reset.body)
+
+
+def unwrap(
+    properties: Properties, body: bytes, own: Sequence[Convention] = ()
+) -> tuple[Properties, bytes] | None:
+    """None where the body is no envelope of a known library, or cannot be read.
+
+    Without properties in the envelope the message keeps those that it has. An expiration and a user
+    id are not taken over: the one is over, and RabbitMQ refuses the other.
+    """
+    library = find_library(Parts(properties.headers, body, ""), own)
+    opened = open_envelope(library, body) if library is not None else None
+    if opened is None:
+        return None
+    inside, stated = opened
+    if not stated:
+        return properties, inside
+    headers = stated.get("Headers")
+    found: dict[str, Any] = {
+        ours: stated[theirs]
+        for theirs, ours in _TEXTS.items()
+        if isinstance(stated.get(theirs), str) and stated[theirs]
+    }
+    for theirs, (ours, most) in _NUMBERS.items():
+        value = stated.get(theirs)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most:
+            found[ours] = value
+    try:
+        return build_properties(headers if isinstance(headers, Mapping) else {}, **found), inside
+    except FieldError:
+        return None
+
+
+class Reset(NamedTuple):
+    """The message with these edits; `library` is whose counters they are."""
+
+    library: str
+    properties: Properties
+    body: bytes
+    edits: tuple[Edit, ...]
+
+
+def reset_counters(
+    properties: Properties, body: bytes, own: Sequence[Convention] = ()
+) -> Reset | None:
+    """None where nothing counts, or where the properties cannot be edited.
+
+    Headers that do not change keep every byte.
+    """
+    library = find_library(Parts(properties.headers, body, ""), own)
+    if library is None or properties.problems:
+        return None
+    done = restart(library, properties.headers, body)
+    if not done.edits:
+        return None
+    before = properties.headers
+    changed = {name: value for name, value in done.headers.items() if value is not before.get(name)}
+    dropped = before.keys() - done.headers.keys()
+    try:
+        raw = edit_properties(properties, set_headers=changed, drop_header=dropped.__contains__).raw
+    except FieldError:
+        return None
+    return Reset(library.name, read_properties(raw), done.body, done.edits)
+
+
+def prepare_replay(route: Route, properties: Properties, body: bytes, name: str) -> Publish:
+    """The message by this route, under its replay id, with one replay more than it states.
+
+    Raises FieldError.
+    """
+    stamp = {REPLAY_HEADER: name, REPLAYS_HEADER: count_replays(properties.headers) + 1}
+    return prepare(route, properties, body, stamp)
+
+
+def count_replays(headers: Headers) -> int:
+    """How often a message was replayed before, according to its header."""
+    stated = headers.get(REPLAYS_HEADER)
+    is_number = isinstance(stated, int) and not isinstance(stated, bool)
+    return max(0, stated) if is_number and isinstance(stated, int) else 0
+
+
+@dataclass(frozen=True)
+class Resets:
+    """`attempt` of `attempts` is what the library counted, None where it states no number."""
+
+    library: str
+    attempt: int | None
+    attempts: int | None
+
+
+def read_resets(batch: ReplayBatch, rules: Redaction) -> Resets | None:
+    """Of the first message that is not edited; None where its library counts nothing in it."""
+    items = batch.items.filter(edit=None, parked_message__isnull=False).order_by("position")
+    columns = ("parked_message__properties", "parked_message__body__data")
+    found = items.values_list(*columns).first()
+    if found is None:
+        return None
+    properties, body = read_properties(bytes(found[0])), bytes(found[1])
+    if batch.unwraps:
+        properties, body = unwrap(properties, body, batch.conventions) or (properties, body)
+    reset = reset_counters(properties, body, batch.conventions)
+    if reset is None:
+        return None
+    shown = (rules.headers(properties.headers), rules.body(body))
+    read = describe(*shown, own=batch.conventions)
+    return Resets(reset.library, read.attempt if read else None, read.attempts if read else None)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate
 
 from django.db.models import Sum
@@ -12,11 +16,12 @@ from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
 from delayboard.dead_letters.replay.batch.claims import FREE
 from delayboard.dead_letters.search import reveals
-from delayboard.models import ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
+from delayboard.models import BatchState, ItemState, ReplayBatch, ReplayOutcome, ReplayRoute
 from delayboard.models.background_task import REPLAYS, is_missing
 from topology import redaction
 from topology.access import User
 from topology.content.text import count_text
+from topology.delays import format_span
 from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
@@ -50,6 +55,9 @@ _OUTCOME_KINDS = {
     ReplayOutcome.DELAYED: "note",
     ReplayOutcome.UNOBSERVED: "off",
 }
+PACE_OVER = timedelta(seconds=10)
+# Seconds: after a year the display shows that there is no end.
+LONGEST_REMAINING = 31_536_000
 
 
 @dataclass(frozen=True)
@@ -223,3 +231,38 @@ def make_page_version(batch: ReplayBatch) -> str:
     requests = (own.cancel_requested, own.pause_requested) if own else ()
     state = (str(batch.state), batch.state_why, is_missing(REPLAYS))
     return make_version(*state, counts, outcomes, progress, requests)
+
+
+class Pace:
+    """How fast a count grows, over the last PACE_OVER."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def of(self, count: int, at: datetime) -> float | None:
+        """Its growth a second; None before there is a second count."""
+        self._seen.append((at, count))
+        while len(self._seen) > 2 and at - self._seen[1][0] >= PACE_OVER:
+            self._seen.popleft()
+        first_at, first = self._seen[0]
+        seconds = (at - first_at).total_seconds()
+        return max(0, count - first) / seconds if seconds > 0 else None
+
+
+@lru_cache(maxsize=100)
+def _pace_of(batch_id: int) -> Pace:
+    return Pace()
+
+
+def describe_pace(batch: ReplayBatch, at: datetime) -> tuple[str, ...]:
+    """How many messages a second are processed, and how long the rest takes, as far as known."""
+    if batch.state != BatchState.RUNNING:
+        return ()
+    pace = _pace_of(batch.pk).of(batch.settled, at)
+    if pace is None:
+        return ()
+    words = f"{pace:.{0 if pace >= 10 else 1}f} per second"
+    if not pace or not batch.pending:
+        return (words,)
+    seconds = timedelta(seconds=math.ceil(min(batch.pending / pace, LONGEST_REMAINING)))
+    return words, f"about {format_span(seconds)} left"

@@ -13,7 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from analytics.search.conditions import filter_value, filter_words
 from analytics.search.find import MOST, cut
 from analytics.search.query import Condition, Field, Pattern, Query, QueryError
-from delayboard.dead_letters.parked.placeholders import put_placeholders
+from delayboard.dead_letters.parked.failure import put_placeholders
 from delayboard.dead_letters.search import index
 from delayboard.models import MessageGroup, ParkedField, ParkedMessage, ParkedState, ParkedText
 from topology.content.text import fold

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import orjson
+from django.db.models import QuerySet
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_parked_message
-from delayboard.models import ParkedMessage
+from delayboard.models import Body, ParkedMessage
 from topology.broker.properties.read import read_properties
-from topology.content.export_format import LONGEST_CELL, compact_json, format_moment
+from topology.content.export_format import LONGEST_CELL, compact_json, format_moment, write_export
 from topology.message import Properties
 from topology.redaction import HIDDEN, Redaction
 
@@ -41,6 +42,11 @@ COLUMNS = (
     "body",
 )
 DEEPEST = 100
+# Messages and bytes of bodies that are read at a time; one larger body is read alone.
+CHUNK = 500
+CHUNK_BYTES = 8_000_000
+
+ParkedMessages = QuerySet[ParkedMessage]
 
 
 def uid_of(parked_message: ParkedMessage) -> str:
@@ -157,3 +163,39 @@ def _text(body: bytes) -> str:
 
 def _base64(data: bytes) -> str:
     return b64encode(data).decode()
+
+
+def write(form: str, parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
+    return write_export(
+        form,
+        COLUMNS,
+        read(parked_messages),
+        lambda pair: line(record(*pair, hidden)),
+        lambda pair: row(*pair, hidden),
+    )
+
+
+def read(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:
+    """Each message with its body, the newest first."""
+    rows = parked_messages.select_related("group", "broker").order_by("-pk")
+    rest = rows
+    while chunk := list(rest[:CHUNK]):
+        for some in _pieces(chunk):
+            keys = {row.body_id for row in some}
+            bodies = dict(Body.objects.filter(pk__in=keys).values_list("pk", "data"))
+            for row in some:
+                yield row, bytes(bodies.get(row.body_id, b""))
+        rest = rows.filter(pk__lt=chunk[-1].pk)
+
+
+def _pieces(chunk: list[ParkedMessage]) -> Iterator[list[ParkedMessage]]:
+    piece: list[ParkedMessage] = []
+    size = 0
+    for row in chunk:
+        if piece and size + row.size > CHUNK_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += row.size
+    if piece:
+        yield piece

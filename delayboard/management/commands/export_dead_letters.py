@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.search import QueryError, search_by
-from delayboard.dead_letters.transfer.export import write
+from delayboard.dead_letters.transfer.serialize import write
 from topology import audit
 from topology.content.export_format import FORMS
 from topology.content.text import count_of

@@ -16,17 +16,20 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 from django.core.management.base import CommandError, CommandParser
 
+from delayboard.forms.content import FORMATS
 from delayboard.forms.publish import PublishForm
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.management.publish_lines import publish_lines
 from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
 from delayboard.publishing import publish_job
-from delayboard.publishing.body import FORMATS
-from delayboard.publishing.observe import find_observer
-from delayboard.publishing.predict import Prediction
-from delayboard.publishing.predict_message import predict_message
-from delayboard.publishing.send import OutgoingMessage, send
+from delayboard.publishing.predict import (
+    OutgoingMessage,
+    Prediction,
+    find_observer,
+    predict_message,
+)
+from delayboard.publishing.send import send
 from delayboard.publishing.track import Track, track
 from delayboard.worker.supervise import until_stopped
 from topology import snapshots, work

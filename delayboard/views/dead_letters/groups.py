@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from delayboard.dead_letters.message.group_example import example
+from delayboard.dead_letters.message.presentation import example
 from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.parked.group_note import NoteError, owners, write
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo

@@ -10,8 +10,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from delayboard.dead_letters.message.after_parking import build_later_steps
-from delayboard.dead_letters.message.history import build_history
+from delayboard.dead_letters.message.history import build_history, build_later_steps
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message

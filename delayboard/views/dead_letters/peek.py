@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from analytics.events import clean
 from delayboard.dead_letters.message.presentation import Shown, show
 from delayboard.dead_letters.parked import groups
-from delayboard.dead_letters.parking.session import make_store
+from delayboard.dead_letters.parking.consume import make_store
 from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from analytics.views.streaming import download
 from delayboard.dead_letters.search import QueryError, matching
-from delayboard.dead_letters.transfer.export import write
 from delayboard.dead_letters.transfer.import_lines import import_messages
+from delayboard.dead_letters.transfer.serialize import write
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
 from topology.content.export_format import FORMS

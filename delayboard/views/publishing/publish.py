@@ -16,12 +16,15 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob, PublishTemplate
-from delayboard.publishing.observe import find_observer
 from delayboard.publishing.offers import Offers, make_offers
-from delayboard.publishing.predict import Prediction
-from delayboard.publishing.predict_message import predict_message
+from delayboard.publishing.predict import (
+    OutgoingMessage,
+    Prediction,
+    find_observer,
+    predict_message,
+)
 from delayboard.publishing.publish_job import request_job
-from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
+from delayboard.publishing.send import AlreadySent, send
 from delayboard.publishing.templates import TemplateError, delete_template, save_template
 from delayboard.publishing.track import make_steps, track, track_all
 from delayboard.views.confirm_production import Effect, confirmation

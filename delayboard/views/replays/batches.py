@@ -13,11 +13,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay import items_page, resets, summary
+from delayboard.dead_letters.replay import items_page, summary
 from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
-from delayboard.dead_letters.replay.pace import describe_pace
-from delayboard.dead_letters.replay.sent_diff import SentDiff, diff_first
+from delayboard.dead_letters.replay.content import read_resets
+from delayboard.dead_letters.replay.draft.sent_diff import SentDiff, diff_first
+from delayboard.dead_letters.replay.follow import observers, outcome
+from delayboard.dead_letters.replay.summary import describe_pace
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH
@@ -107,7 +108,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         context |= _seen(batch, known, hides=hides)
     if batch.is_draft:
         context["options"] = options_of(batch)
-        context["resets"] = resets.read_resets(batch, rules)
+        context["resets"] = read_resets(batch, rules)
         if context["may_run"]:
             context["diff"] = _diff(request, batch, rules, hides=hides)
     else:
@@ -152,9 +153,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
         "after": after,
         "after_bar": summary.make_outcome_bar(after),
         "is_followed": not is_over,
-        "followed_until": batch_follower.find_follow_end(batch, scene)
-        if scene and not is_over
-        else None,
+        "followed_until": outcome.find_follow_end(batch, scene) if scene and not is_over else None,
     }
 
 

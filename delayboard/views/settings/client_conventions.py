@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.dead_letters.message.group_example import example
+from delayboard.dead_letters.message.presentation import example
 from delayboard.dead_letters.message.try_convention import try_convention
 from delayboard.dead_letters.parked.groups import newest_of
 from delayboard.dead_letters.parked.redact_cause import seen_group

@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     `again`: it was published a second time, because its channel was closed or a returned message
     did not match any in flight; the message may exist twice. `nacked`: a queue refused it or
     failed, so the message may have arrived; `publish` is what was nacked. `refused`: a nack of
-    which somebody found out that no queue took the message (topology/operations/nacks.py).
+    which somebody found out that no queue took the message (topology/operations/answers.py).
     `unknown`: no confirm arrived before the wait ended, or the connection was lost.
     """
 

@@ -23,13 +23,11 @@ from topology.broker.properties.raw import (
     NAMES,
     WIDTHS,
     entries_of,
-    is_excluded,
     set_by,
     skip_values,
 )
 from topology.message import COUNTED_BY_QUEUE, DOUBLED_HEADER, Properties
 
-_USER_ID = frozenset({"user_id"})
 _PLAIN = frozenset({str, int, bool})
 
 
@@ -94,27 +92,6 @@ def edit_properties(
     headers = {name: value for name, value in properties.headers.items() if name in names}
     changes = {**dict.fromkeys(drop), **set_properties, "headers": {**headers, **replaced}}
     return replace(properties, raw=raw, **changes)
-
-
-def strip_for_replay(
-    properties: Properties, set_headers: Mapping[str, Any], *, drop: frozenset[str] = _USER_ID
-) -> Properties:
-    """Without what dying added, the routing copies and a foreign user id; with our headers.
-
-    x-death is interpreted again by brokers before 4.0 and would count into their cycle rule;
-    a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
-    """
-    return edit_properties(properties, drop_header=is_excluded, set_headers=set_headers, drop=drop)
-
-
-def strip_if_readable(
-    properties: Properties, set_headers: Mapping[str, Any], *, drop: frozenset[str] = _USER_ID
-) -> Properties:
-    """The same, or unchanged where the bytes cannot be taken apart: such a message never died."""
-    try:
-        return strip_for_replay(properties, set_headers, drop=drop)
-    except FieldError:
-        return properties
 
 
 def mark_doubled(properties: Properties) -> Properties:

@@ -14,9 +14,13 @@ from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.items import CheckedTarget, FrozenItem
 from delayboard.dead_letters.replay.batch.options import DEFAULTS, Options, find_target_problems
 from delayboard.dead_letters.replay.batch.selection import SelectedMessage
-from delayboard.dead_letters.replay.check.route_checker import RouteChecker
+from delayboard.dead_letters.replay.check.route_checker import (
+    RouteChecker,
+    Verdict,
+    find_limited_queues,
+    make_refused,
+)
 from delayboard.dead_letters.replay.check.targets import Destination, Target, Targets
-from delayboard.dead_letters.replay.check.verdict import Verdict, find_limited_queues, make_refused
 from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout

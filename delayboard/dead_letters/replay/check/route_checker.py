@@ -1,44 +1,38 @@
-"""Checks very many messages: one walk for all messages with the same route; pure."""
+"""Whether replayed messages would be delivered; one walk for all with the same route; pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from delayboard.dead_letters.replay.check.targets import Target
-from delayboard.dead_letters.replay.check.verdict import (
-    LimitedQueue,
-    Verdict,
-    add_limits,
-    keep_replayed_headers,
-    make_guarded,
-    make_refused,
-    make_verdict,
-)
+from delayboard.dead_letters.replay.content import count_replays, prepare_replay
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.raw import is_excluded
-from topology.broker.properties.read import strip_for_replay
-from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
+from topology.content.text import count_of
+from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions, is_tap
+from topology.delays import milliseconds
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Forwarder, Properties, Publish, Route
 from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kind_of
 from topology.routing.matching.index import Index
-from topology.routing.walk import walk
+from topology.routing.walk import Walk, walk
+from topology.snapshot import QueueNumbers, Snapshot
 
 NOT_FINITE = (
     "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
 )
 # What is known of more ways than this is forgotten: keys and headers may differ in every message.
 MOST_KNOWN = 20_000
-
-
-def count_replays(headers: Mapping[str, Any]) -> int:
-    """How often a message was replayed before, according to its header."""
-    stated = headers.get(REPLAYS_HEADER)
-    is_number = isinstance(stated, int) and not isinstance(stated, bool)
-    return max(0, stated) if is_number and isinstance(stated, int) else 0
+_NONE = QueueNumbers()
+RETURNED = (
+    "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
+    "message remains in this queue, and a copy may arrive."
+)
+# The worst first; a walk calls “dropped” what a replay calls lost.
+_WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
 
 
 def is_finite(value: Any) -> bool:
@@ -81,7 +75,7 @@ class RouteChecker:
         self._forwarders = tuple(forwarders)
         self._most_replays = most_replays
         self._limited = limited
-        self._restricted = RestrictedExchanges(found)
+        self._found = found
         self._read = find_steering_headers(self.index, forwarders)
         self._known: dict[Hashable, Verdict] = {}
         self._indexes: dict[Hashable, Index] = {}
@@ -150,17 +144,20 @@ class RouteChecker:
         self, target: Target, properties: Properties, route: Route | None
     ) -> str:
         """Why it cannot be published; "" when it can."""
-        if properties.problems and (why := explain_uneditable(properties)):
-            return why
-        if not is_finite(keep_replayed_headers(properties.headers)):
+        if properties.problems:
+            try:
+                prepare_replay(Route("", ""), properties, b"", "")
+            except FieldError as error:
+                return f"Its properties cannot be edited: {error}."
+        headers = {n: value for n, value in properties.headers.items() if not is_excluded(n)}
+        if not is_finite(headers):
             return NOT_FINITE
-        exchange = target.exchange if route is None else route.exchange
-        if exchange not in self._restricted.exchanges:
+        way = route or Route(target.exchange, target.routing_key)
+        exchange = self._found.exchange(way.exchange)
+        if exchange is None or exchange.type != DELAYED_TYPE:
             return ""
-        key = target.routing_key if route is None else route.routing_key
-        stamped = {} if route is None else route.make_headers(self.now_ms)
-        published = Properties(headers={**keep_replayed_headers(properties.headers), **stamped})
-        return self._restricted.explain_refusal(Publish(exchange, key, published))
+        stamped = Properties(headers={**headers, **way.make_headers(self.now_ms)})
+        return explain_returned(self._found, Publish(way.exchange, way.routing_key, stamped))
 
 
 def find_steering_headers(index: Index, forwarders: Sequence[Forwarder]) -> frozenset[str]:
@@ -174,39 +171,111 @@ def find_steering_headers(index: Index, forwarders: Sequence[Forwarder]) -> froz
     return frozenset(name for name in names - {REPLAY_HEADER} if not is_excluded(name))
 
 
-def explain_uneditable(properties: Properties) -> str:
-    """Why the properties cannot be taken apart for a replay; "" when they can."""
-    try:
-        strip_for_replay(properties, {REPLAY_HEADER: "", REPLAYS_HEADER: 1})
-    except FieldError as error:
-        return f"Its properties cannot be edited: {error}."
-    return ""
-
-
-@dataclass(frozen=True)
-class RestrictedExchanges:
-    """Of all that a broker holds: the exchanges that keep messages."""
-
-    definitions: Definitions
-    exchanges: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
-        object.__setattr__(self, "exchanges", frozenset(delayed))
-
-    def explain_refusal(self, publish: Publish) -> str:
-        """Why this message must not go to its exchange; "" when it may."""
-        if publish.exchange not in self.exchanges:
-            return ""
-        return explain_returned(self.definitions, publish)
-
-
 def explain_returned(definitions: Definitions, publish: Publish) -> str:
     """Why an exchange would both keep this message and give it back; "" when it would not."""
     exchange = definitions.exchange(publish.exchange)
-    if exchange is None or delay_in_exchange_ms(exchange, publish.properties.headers) == 0:
+    if exchange is None or exchange.type != DELAYED_TYPE:
+        return ""
+    if delay_in_exchange_ms(exchange, publish.properties.headers) == 0:
         return ""
     return (
         f"The exchange “{publish.exchange}” is of the type {exchange.type}: it would keep the "
         "message and give it back too. Replay it to a queue through the default exchange."
     )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The predicted outcome of a replay; not good when the message is lost or loops back.
+
+    `ending` and `after_ms` are those of a ReplayRoute.
+    """
+
+    is_good: bool
+    sentence: str
+    ending: str = "delivered"
+    after_ms: int = 0
+
+
+def make_refused(why: str) -> Verdict:
+    """It cannot be published at all."""
+    return Verdict(False, why, "refused")
+
+
+def make_guarded(verdict: Verdict, replays: int) -> Verdict:
+    """The same of a message that was replayed too often already."""
+    if verdict.ending == "refused":
+        return verdict
+    times, each = ("once", "") if replays == 1 else (f"{replays} times", " each time")
+    sentence = f"It was replayed {times} already and dead-lettered again{each}. {verdict.sentence}"
+    return replace(verdict, is_good=False, sentence=sentence, ending="guarded")
+
+
+def add_limits(verdict: Verdict, limited: Collection[LimitedQueue]) -> Verdict:
+    """The same with these queues that the message enters; not good when one of them is full."""
+    sentence = " ".join([verdict.sentence, *(one.sentence for one in limited)])
+    if verdict.is_good and any(one.is_full for one in limited):
+        return replace(verdict, is_good=False, sentence=sentence, ending="full")
+    return replace(verdict, sentence=sentence)
+
+
+def make_verdict(walked: Walk, source: str) -> Verdict:
+    """The verdict on a walk for a message from the queue `source`."""
+    endings = {outcome.ending for outcome in walked.outcomes}
+    if not walked.is_routed:
+        first = walked.outcomes[0]
+        kept = f"{first.kept}, then " if first.kept else ""
+        ending = "uncertain" if "uncertain" in endings else "unroutable"
+        return Verdict(False, f"No route: {kept}{first.why}.", ending)
+    worst = next(name for ending, name in _WORST.items() if ending in endings)
+    after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
+    sentence = " ".join(outcome.sentence for outcome in walked.outcomes)
+    if walked.is_only_kept:
+        return Verdict(False, f"{sentence} {RETURNED}", "unroutable")
+    if any(hop.queue == source for hop in walked.hops):
+        return Verdict(
+            False, f"The message would return to {source}. {sentence}", "loops", after_ms
+        )
+    return Verdict(worst == "delivered", sentence, worst, after_ms)
+
+
+@dataclass(frozen=True)
+class LimitedQueue:
+    """`most` and `most_bytes` are None without such a limit; `has` (ready) is None when unknown."""
+
+    name: str
+    most: int | None
+    most_bytes: int | None
+    has: int | None
+    is_consumed: bool
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has its maximum of messages and no consumer; bytes are not known."""
+        if self.is_consumed or self.most is None or self.has is None:
+            return False
+        return self.has >= self.most
+
+    @property
+    def sentence(self) -> str:
+        stated = ((self.most, "message"), (self.most_bytes, "byte"))
+        limits = [count_of(number, unit) for number, unit in stated if number is not None]
+        most = f"“{self.name}” has a maximum length of {' or '.join(limits)}"
+        if self.has is None:
+            return f"{most}. Its number of messages is unknown."
+        return f"{most}, and {count_of(self.has, 'message')} now."
+
+
+def find_limited_queues(snapshot: Snapshot) -> Mapping[str, LimitedQueue]:
+    """The queues with a maximum length by name; a stream's is how long it keeps what was read."""
+    found = {}
+    for queue in snapshot.definitions.queues:
+        most = queue.arguments.number("x-max-length")
+        most_bytes = queue.arguments.number("x-max-length-bytes")
+        if queue.type == "stream" or is_tap(queue.name) or (most is None and most_bytes is None):
+            continue
+        numbers = snapshot.numbers.get(queue.name, _NONE)
+        # Those that a consumer holds do not count.
+        has = numbers.messages if numbers.ready is None else numbers.ready
+        found[queue.name] = LimitedQueue(queue.name, most, most_bytes, has, bool(numbers.consumers))
+    return found

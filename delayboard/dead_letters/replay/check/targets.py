@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
-from delayboard.dead_letters.replay.unwrap import unwrap
+from delayboard.dead_letters.replay.content import unwrap
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, find_library

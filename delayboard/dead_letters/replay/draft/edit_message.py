@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.batch.change_state import BatchError, record
 from delayboard.dead_letters.replay.batch.items import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
-from delayboard.dead_letters.replay.edit_headers import (
+from delayboard.dead_letters.replay.draft.edit_headers import (
     EditError,
     HeaderRow,
     Typed,

@@ -28,17 +28,20 @@ from delayboard.dead_letters.replay.check.message_checker import (
     MessageChecker,
     poll_broker,
 )
-from delayboard.dead_letters.replay.draft.missing_messages import explain_draft, explain_nothing
+from delayboard.dead_letters.replay.check.targets import ALL_UNKNOWN_TARGETS
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.index import add_missing
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
+from topology.content.text import count_text
 from topology.models import Work, WorkState
 
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."
+NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
+NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
@@ -165,3 +168,45 @@ class _Preparing:
         )
         if not rows.update(**(values or {"state": BatchState.PREPARING})):
             raise work.Stopped("It is no longer being prepared.")
+
+
+def explain_nothing(batch: ReplayBatch) -> str:
+    """Why there is nothing in it."""
+    if batch.parking is None:
+        return NOTHING
+    error = batch.parking.work.error if batch.parking.work else ""
+    return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
+
+
+def describe_missing(batch: ReplayBatch) -> str:
+    """How many selected messages are missing; "" for none, or when they were not counted."""
+    if batch.parking is not None:
+        parks = batch.parking.work
+        why = "are no longer in the queue"
+        if parks is not None and parks.error:
+            why = f"could not be parked: {parks.error.rstrip('.')}"
+        return _describe_number((batch.parking.requested or 0) - batch.selected, why)
+    if batch.parked_messages is not None:
+        missing = len(set(batch.parked_messages)) - batch.selected
+        return _describe_number(missing, "are excluded: they are discarded, replayed or deleted")
+    return ""
+
+
+def explain_draft(batch: ReplayBatch, age: str) -> str:
+    """What to know of it beside its verdicts; `age` is that of what is known of the broker."""
+    return " ".join(filter(None, (explain_no_route(batch), describe_missing(batch), age)))
+
+
+def explain_no_route(batch: ReplayBatch) -> str:
+    """Why none of its items has a target; "" when one has, or all are excluded."""
+    used = batch.routes.filter(items_number__gt=0)
+    if used.exclude(exchange="", routing_key="").exists():
+        return ""
+    verdicts = set(used.values_list("verdict", flat=True)[:2])
+    if not verdicts:
+        return ""
+    return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
+
+
+def _describe_number(number: int, sentence: str) -> str:
+    return f"{count_text(number)} of the chosen messages {sentence}." if number > 0 else ""

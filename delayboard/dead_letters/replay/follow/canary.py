@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from delayboard.dead_letters.replay.follow import batch_follower, observers
+from delayboard.dead_letters.replay.follow import observers, outcome
 from delayboard.models import ItemState, ReplayBatch
 from delayboard.models.replay import Order, ReplayOutcome
 from topology import snapshots
@@ -14,7 +14,7 @@ from topology.broker.errors import BrokerError
 from topology.delays import format_delay
 
 # Time after their publish in which dead ones may be in a queue that is peeked now and then.
-PEEKS_TAKE = batch_follower.PEEK_EVERY + batch_follower.SCENE_LASTS
+PEEKS_TAKE = outcome.PEEK_EVERY + outcome.SCENE_LASTS
 
 Action = Literal["wait", "go on", "stop", "ask"]
 

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from threading import Event
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import BooleanField, F, Q, QuerySet, Value
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.follow import (
     arrivals,
-    batch_follower,
     match_messages,
     observers,
 )
 from delayboard.dead_letters.replay.follow.arrivals import Mark
 from delayboard.dead_letters.replay.follow.observers import Scene
-from delayboard.models import ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.background_task import Beat
-from delayboard.models.replay import ReplayOutcome
+from delayboard.models.replay import ENDED_BATCH, ReplayOutcome
 from topology import snapshots
+from topology.broker.errors import BrokerError
+from topology.message import REPLAY_HEADER
 from topology.models import Broker
 from topology.snapshots import Latest
 
 PAUSE_SECONDS = 1.0
+# Time for which a batch is followed after its last publish at least, and the time added to what its
+# messages may take to die again.
+LEAST = timedelta(minutes=10)
+SLACK = timedelta(minutes=1)
+# In one pass of one batch.
+MOST_ITEMS = 5000
+SCENE_LASTS = timedelta(seconds=30)
+PEEK_EVERY = timedelta(seconds=30)
+MOST_PEEKS = 3
+# The very words of the index items_that_died.
+_HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 
 
 def record_returned(
@@ -100,11 +118,11 @@ def explain_unobserved_in(batch: ReplayBatch, scene: Scene | None, known: Latest
 
 def follow_batches(*, stop: Event, beat: Beat) -> None:
     """Follow what was replayed until `stop` is set. `beat` gets `followed`, how many batches."""
-    followers: dict[int, batch_follower.Follower] = {}
+    followers: dict[int, Follower] = {}
     while not stop.is_set():
         now = timezone.now()
-        batches = batch_follower.read_open_batches()
-        followers = {row.pk: followers.get(row.pk, batch_follower.Follower()) for row in batches}
+        batches = read_open_batches()
+        followers = {row.pk: followers.get(row.pk, Follower()) for row in batches}
         for batch in batches:
             if stop.is_set():
                 return
@@ -114,7 +132,7 @@ def follow_batches(*, stop: Event, beat: Beat) -> None:
         stop.wait(PAUSE_SECONDS)
 
 
-def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: datetime) -> None:
+def follow_batch(batch: ReplayBatch, follower: Follower, now: datetime) -> None:
     """Record what taps and peeks reported of its messages since the last call."""
     follower.record_arrivals(batch)
     peeked = follower.peek_dead(batch, now)
@@ -124,4 +142,132 @@ def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: dat
                 record_died(batch.pk, positions, now)
     follower.resolve_died(batch, now)
     if follower.is_over(batch, now):
-        batch_follower.close_batch(batch, now)
+        close_batch(batch, now)
+
+
+def read_open_batches() -> list[ReplayBatch]:
+    """Those that were started and are followed still."""
+    is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
+    rows = ReplayBatch.objects.filter(is_open, started_at__isnull=False)
+    return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
+
+
+@dataclass
+class Follower:
+    """What is remembered of a batch between two passes; a new one finds it out again.
+
+    `position` is how far its items were looked at in this round, `scene` what its broker was like.
+    """
+
+    position: int = 0
+    scene: Scene | None = None
+    scene_at: datetime | None = None
+    peeked_at: datetime | None = None
+    _is_open: bool | None = field(default=None)
+
+    def record_arrivals(self, batch: ReplayBatch) -> int:
+        """Write down which of the next open items were seen to arrive; how many."""
+        if not batch.published or not arrivals.is_recorded(batch):
+            return 0
+        number = 0
+        for _ in range(MOST_ITEMS // arrivals.CHUNK):
+            items = arrivals.read_open_items(batch, self.position)
+            number += arrivals.record_arrivals(batch, items)
+            self.position = items[-1].position if len(items) == arrivals.CHUNK else 0
+            if not self.position:
+                break
+        return number
+
+    def resolve_died(self, batch: ReplayBatch, now: datetime) -> None:
+        """What was sent to a delay, or may have arrived, and died again has arrived: its message is
+        replayed.
+        """
+        if self._is_open is None:
+            delays = batch.routes.filter(after_ms__gt=0)
+            self._is_open = delays.exists() or find_died_open(batch).exists()
+        self._is_open = self._is_open or batch.unknown > 0
+        if not self._is_open:
+            return
+        parked_messages = list(find_died_open(batch)[: arrivals.CHUNK])
+        if parked_messages:
+            with transaction.atomic():
+                arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
+
+    def peek_dead(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
+        """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
+        if self.peeked_at is not None and now - self.peeked_at < PEEK_EVERY:
+            return []
+        self.peeked_at = now
+        sent = batch.settled - batch.cancelled
+        if not batch.published or batch.died >= sent:
+            return []
+        scene = self._scene(batch, now)
+        if scene is None:
+            return []
+        found: list[tuple[str, ReturnedMessage]] = []
+        queues = observers.find_peekable(batch.broker, scene)
+        full = [queue for queue in queues if scene.snapshot.numbers[queue.name].messages]
+        for queue in full[:MOST_PEEKS]:
+            with suppress(BrokerError):
+                found_now = peek.peek_queue(batch.broker, queue, scene.snapshot)
+                found += _find_replay_ids(found_now.peeked_messages)
+        return found
+
+    def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
+        """Whether no more reports on its messages are expected."""
+        if not batch.is_ended or now < batch.state_at + LEAST:
+            return False
+        return now > find_follow_end(batch, self._scene(batch, now))
+
+    def _scene(self, batch: ReplayBatch, now: datetime) -> Scene | None:
+        """None while the broker does not answer."""
+        if self.scene_at is None or now - self.scene_at > SCENE_LASTS:
+            self.scene_at = now
+            known = snapshots.fresh(batch.broker)
+            snapshot = known.snapshot if known.is_reachable else None
+            self.scene = observers.make_scene(batch, snapshot) if snapshot else None
+        return self.scene
+
+
+def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
+    """The end of the follow time of an ended batch; `scene` is None for an unreachable broker."""
+    longest = observers.LONGEST_ROUND if scene is None else observers.estimate_round(batch, scene)
+    return batch.state_at + max(LEAST, longest + SLACK)
+
+
+def close_batch(batch: ReplayBatch, now: datetime) -> None:
+    """Its time is over: of what was not seen nothing more is expected.
+
+    What was sent to a delay stays so: that is all that is known of it.
+    """
+    for start in range(0, batch.selected, MOST_ITEMS):
+        batch.items.filter(
+            position__gt=start,
+            position__lte=start + MOST_ITEMS,
+            state__in=(ItemState.DONE, ItemState.UNKNOWN),
+            outcome="",
+        ).update(outcome=ReplayOutcome.UNOBSERVED, outcome_at=now)
+    ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
+
+
+def find_died_open(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
+    """The messages of items that died again and are marked as delayed or parked still.
+
+    Starts from the items that died, never from all messages in a delay.
+    """
+    state = Coalesce("parked_message__state", Value(""))
+    dead = batch.items.filter(_HAS_DIED).annotate(parked_message_state=state)
+    is_delayed = Q(route__after_ms__gt=0, parked_message_state=ParkedState.DELAYED)
+    # The item has the reason why there was no confirm.
+    is_parked = ~Q(error="") & Q(parked_message_state=ParkedState.PARKED)
+    rows = dead.filter(is_delayed | is_parked).order_by()
+    return rows.values_list("parked_message_id", flat=True)
+
+
+def _find_replay_ids(
+    parked_messages: Iterable[peek.PeekedMessage],
+) -> Iterator[tuple[str, ReturnedMessage]]:
+    for one in parked_messages:
+        if tag := one.message.tag(REPLAY_HEADER):
+            sha256 = hashlib.sha256(one.message.body).hexdigest()
+            yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)

@@ -33,7 +33,7 @@ from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.definitions import Exchange
 from topology.models import Work
 from topology.models.read_only import read_only_reason
-from topology.operations.nacks import NackCheck
+from topology.operations.answers import NackCheck
 from topology.transfer.move import move
 from topology.transfer.rate import RateLimiter
 

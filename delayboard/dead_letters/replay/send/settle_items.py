@@ -17,7 +17,7 @@ from analytics import facts
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.batch.claims import find_earlier_states
 from delayboard.dead_letters.replay.batch.lease import BatchLease
-from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes, TapCheck
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, ReplayOutcome
 from topology import work
@@ -25,6 +25,7 @@ from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
 from topology.database.select_keys import match_keys
 from topology.message import Publish
+from topology.operations.answers import TapCheck
 
 # Answers, and seconds since the first, after which they are written.
 FLUSH_NUMBER = 1000

@@ -9,13 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from delayboard.dead_letters.replay.batch.options import OptionError
 from delayboard.dead_letters.replay.check.targets import find_delay_route
-from delayboard.dead_letters.replay.content import read_contents
-from delayboard.dead_letters.replay.edit_headers import make_header_rows
-from delayboard.dead_letters.replay.send.publish_routes import stamp_for_replay
+from delayboard.dead_letters.replay.content import prepare_replay, read_contents
+from delayboard.dead_letters.replay.draft.edit_headers import make_header_rows
 from delayboard.models import ItemState, ParkedMessage, ReplayBatch, ReplayItem, TargetMode
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.raw import is_excluded
-from topology.broker.properties.read import read_properties
 from topology.content.bodies import Body, show_body
 from topology.message import Properties, Route
 from topology.patterns.pattern import ParamsError
@@ -70,10 +68,10 @@ def diff_sent(item: ReplayItem, rules: Redaction, *, hides_targets: bool) -> Sen
     sent = read_contents([(item.pk, parked.pk)], item.batch)[item.pk]
     try:
         path = _find_route(item)
-        raw = stamp_for_replay(sent.properties.raw, NEW_ID, path.make_headers(0)).raw
+        after = prepare_replay(path, sent.properties, sent.body, NEW_ID).properties
     except (FieldError, OptionError, ParamsError):
         return None
-    before, after = parked.message.properties, read_properties(raw)
+    before = parked.message.properties
     is_addressed = not hides_targets and (path.exchange or path.routing_key)
     addressed = _diff_addresses(parked, path) if is_addressed else ()
     body, note = _diff_bodies(

@@ -1,24 +1,33 @@
-"""The headers of a message as rows of name, AMQP type and value."""
+"""The content of a message as it is typed: headers as rows, the body as text, JSON or base64."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from django import forms
 
-from delayboard.dead_letters.replay.edit_headers import (
+from delayboard.dead_letters.replay.draft.edit_headers import (
     TYPES,
     HeaderRow,
     explain_lock,
     make_header_rows,
 )
 from topology.broker.properties.field_values import FieldError, write_table
+from topology.content.json_tree import Tree, read_json, write_json
 from topology.content.text import make_encodable
 from topology.forms.fields import HeadersField
 
 PARTS = ("name", "type", "text")
+BodyFormat = Literal["text", "json", "base64"]
+FORMATS: tuple[tuple[BodyFormat, str], ...] = (
+    ("text", "Text"),
+    ("json", "JSON"),
+    ("base64", "Base64"),
+)
+LARGEST_BODY = 8 * 1024 * 1024
 
 
 class HeaderRowsWidget(forms.Textarea):
@@ -79,3 +88,62 @@ def make_rows(value: Any) -> Sequence[HeaderRow]:
         return []
     found = make_header_rows(read if isinstance(read, dict) else {})
     return [HeaderRow(*map(make_encodable, row)) for row in found]
+
+
+class BodyError(ValueError):
+    """The message is a sentence about what is wrong with the typed body."""
+
+
+def read_body(text: str, kind: str) -> bytes:
+    """The bytes of the body. Raises BodyError."""
+    text = text.replace("\r\n", "\n")
+    if kind == "base64":
+        body = _decode(text)
+    else:
+        body = text.encode()
+        if kind == "json":
+            _check_json(text)
+    if len(body) > LARGEST_BODY:
+        raise BodyError("The body is larger than 8 MB. Shorten the body.")
+    return body
+
+
+def format_json(text: str) -> str:
+    """The same JSON with a value in each line; numbers keep their digits. Raises BodyError."""
+    _check_json(text)
+    tree = read_json(text.encode())
+    return text if tree is None else _indented(tree, "")
+
+
+def _indented(tree: Tree, indent: str) -> str:
+    if not tree.parts:
+        return write_json(tree)
+    deeper = f"{indent}  "
+    names = [f"{json.dumps(part.name, ensure_ascii=False)}: " for part in tree.parts]
+    lines = [
+        f"{deeper}{name if tree.kind == 'object' else ''}{_indented(part, deeper)}"
+        for name, part in zip(names, tree.parts, strict=True)
+    ]
+    joined = ",\n".join(lines)
+    begin, end = "{}" if tree.kind == "object" else "[]"
+    return f"{begin}\n{joined}\n{indent}{end}"
+
+
+def _check_json(text: str) -> None:
+    try:
+        json.loads(text)
+    except RecursionError as error:
+        raise BodyError("The JSON is nested too deeply. Select the format text.") from error
+    except ValueError as error:
+        raise BodyError(
+            f"The body is not JSON: {error}. Correct the body, or select the format text."
+        ) from error
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return b64decode("".join(text.split()), validate=True)
+    except ValueError as error:
+        raise BodyError(
+            f"The body is not base64: {error}. Correct the body, or select the format text."
+        ) from error
