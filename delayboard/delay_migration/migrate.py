@@ -14,11 +14,10 @@ from typing import Any
 
 from django.db import transaction
 
-from delayboard.delay_migration.check import read_objects, refuse_unfit
+from delayboard.delay_migration.check import find_publishers, read_objects, refuse_unfit
 from delayboard.delay_migration.move_messages import Run, Tally, malformed_queue
 from delayboard.delay_migration.places import list_places
 from delayboard.delay_migration.request import open_migration
-from delayboard.delay_migration.steps import find_publishers
 from delayboard.models import DelayMigration
 from delayboard.publishing.destinations import Destinations
 from topology import audit, work

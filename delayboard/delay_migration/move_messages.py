@@ -21,14 +21,14 @@ from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.delay_migration.check import describe_too_long, read_depths
-from delayboard.delay_migration.due_times import (
+from delayboard.delay_migration.places import (
     Due,
     Malformed,
+    Place,
     Undated,
     WrongStamp,
     remaining_delay,
 )
-from delayboard.delay_migration.places import Place
 from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
 from delayboard.models import DelayMigration, Interception
 from delayboard.publishing.destinations import Destinations

@@ -37,9 +37,8 @@ from topology.models import Broker, State, Work, WorkState
 from topology.operations.answers import NackCheck, TapCheck, find_known
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
-from topology.transfer.move import Step, move
+from topology.transfer.move import RateLimiter, Step, move
 from topology.transfer.prepare import prepare
-from topology.transfer.rate import RateLimiter
 
 KIND = "publish"
 MOST_MESSAGES = 100_000

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from delayboard.delay_migration.due_times import (
+from delayboard.delay_migration.places import (
     DELAY_HEADER,
     Malformed,
     Undated,
     Unmovable,
     due_in_delay_queue,
     due_in_level,
+    list_places,
     remaining_delay,
 )
-from delayboard.delay_migration.places import list_places
 from topology.broker.properties.read import build_properties
 from topology.definitions import PROBE_PREFIX, Binding, Definitions, Exchange, Queue
 from topology.message import PUBLISHED_AT_HEADER, Message

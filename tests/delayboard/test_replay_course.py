@@ -29,7 +29,7 @@ from tests.delayboard.pipes import Pipes, opened
 from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.models import Broker, WorkState
-from topology.transfer.rate import RateLimiter
+from topology.transfer.move import RateLimiter
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 

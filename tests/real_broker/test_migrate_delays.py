@@ -21,10 +21,9 @@ from delayboard.changes.request import request, undo
 from delayboard.delay_migration import move_messages
 from delayboard.delay_migration import request as migration_requests
 from delayboard.delay_migration.check import read_depths
-from delayboard.delay_migration.due_times import DELAY_HEADER
 from delayboard.delay_migration.migrate import attend, migrate
 from delayboard.delay_migration.move_messages import malformed_queue
-from delayboard.delay_migration.places import Place
+from delayboard.delay_migration.places import DELAY_HEADER, Place
 from delayboard.delay_migration.recorded_queue import WINDOW
 from delayboard.delay_migration.request import KIND
 from delayboard.demo.node import PrivateNode

@@ -11,7 +11,7 @@ from django.utils import timezone
 from analytics.models import Firehose, Recording, ScheduledMessage
 from delayboard.delay_migration import check
 from delayboard.delay_migration import request as migrations
-from delayboard.delay_migration.steps import QUIET, find_publishers, list_steps
+from delayboard.delay_migration.check import QUIET, find_publishers, list_steps
 from delayboard.models import DelayMigration, MovedMessage
 from delayboard.now.problems import find_paused_migrations
 from tests.builders import make_broker, make_pair

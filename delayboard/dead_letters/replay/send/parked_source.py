@@ -23,8 +23,7 @@ from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
 from topology import work
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
-from topology.transfer.move import Step
-from topology.transfer.rate import RateLimiter
+from topology.transfer.move import RateLimiter, Step
 
 # Bytes of bodies in flight. A larger message is sent alone.
 MOST_BYTES = 32_000_000

@@ -34,8 +34,7 @@ from topology.definitions import Exchange
 from topology.models import Work
 from topology.models.read_only import read_only_reason
 from topology.operations.answers import NackCheck
-from topology.transfer.move import move
-from topology.transfer.rate import RateLimiter
+from topology.transfer.move import RateLimiter, move
 
 WATCH_EVERY = timedelta(seconds=1)
 # Seconds between two checks for pause or cancel, and between two whether to pause by itself.
