@@ -98,6 +98,10 @@ def test_a_database_address_that_is_not_understood_is_refused(url: str, why: str
         ("LOG_LEVEL", "loud", "Set DEBUG, WARNING, ERROR, CRITICAL or INFO."),
         ("TRACE_URL", "https://traces.example.com/", "Set an address such as https://traces."),
         ("TRACE_URL", "javascript:{trace_id}", "Set an address such as https://traces."),
+        ("OIDC_ISSUER", "http://id.example.com", "Set an address that begins with https://."),
+        ("OIDC_ISSUER", "http://localhost.example.com", "Set an address that begins with https"),
+        ("REMOTE_USER_PROXIES", "proxy", "Set addresses or networks such as “10.0.0.0/8”"),
+        ("SECOND_FACTOR_ROLE", "boss", "Set viewer, operator or admin, or unset it."),
     ],
 )
 def test_a_setting_that_is_not_understood_is_refused(
@@ -119,6 +123,18 @@ def test_a_level_may_be_in_lower_case_and_is_not_that_of_libraries(
     assert found["handlers"]["console"]["formatter"] == "json"
     assert found["loggers"]["delayboard"]["level"] == "DEBUG"
     assert found["root"]["level"] == "INFO"
+
+
+def test_passwords_are_hidden_only_beside_another_sign_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDE_LOCAL_SIGN_IN", "1")
+    with pytest.raises(ImproperlyConfigured, match="there is no other sign-in"):
+        read_settings()
+    monkeypatch.setenv("OIDC_ISSUER", "https://id.example.com/")
+    with pytest.raises(ImproperlyConfigured, match=r"OIDC_CLIENT_ID is not\. Set both"):
+        read_settings()
+    monkeypatch.setenv("OIDC_CLIENT_ID", "delayboard")
+    found = read_settings()
+    assert (found["HIDE_LOCAL_SIGN_IN"], found["OIDC_ISSUER"]) == (True, "https://id.example.com")
 
 
 def test_never_and_a_number_of_days_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

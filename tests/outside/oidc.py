@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from runpy import run_path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urljoin
 
 import requests
@@ -14,6 +18,7 @@ from django.core.cache import cache
 from django.test import Client
 from pytest_django import Settings
 
+from delayboard import environment
 from tests.outside.client_programs import json_lines, node
 
 SECRET = "a secret of the test"
@@ -27,19 +32,18 @@ def running_provider(site: str, groups: Mapping[str, Sequence[str]]) -> Iterator
 
 
 def configure(settings: Settings, issuer: str, *, secret: str = SECRET) -> None:
-    """As the environment would."""
+    """Read the settings with these variables in the environment, and take them over."""
     cache.clear()
-    settings.OIDC_ISSUER, settings.OIDC_NAME = issuer, "Company"
-    settings.OIDC_CLIENT_ID = "delayboard"
-    app = {
-        "provider_id": "company",
-        "name": "Company",
-        "client_id": "delayboard",
-        "secret": secret,
-        "settings": {"server_url": issuer, "oauth_pkce_enabled": True},
+    variables = {
+        "OIDC_ISSUER": issuer,
+        "OIDC_NAME": "Company",
+        "OIDC_CLIENT_ID": "delayboard",
+        "OIDC_CLIENT_SECRET": secret,
     }
-    scopes = ["openid", "profile", "email"]
-    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [app], "SCOPE": scopes}}
+    with patch.dict(os.environ, variables):
+        found = run_path(str(Path(environment.__file__).with_name("settings.py")))
+    for name in ("OIDC_ISSUER", "OIDC_NAME", "OIDC_CLIENT_ID", "SOCIALACCOUNT_PROVIDERS"):
+        setattr(settings, name, found[name])
 
 
 class Person:
