@@ -81,7 +81,7 @@ class Lease:
             raise Stopped("Cancelled.")
         if is_paused:
             raise Paused
-        refuse_read_only(broker)
+        _refuse_change(broker)
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
         """Renew, report progress and set these columns; False when it was no longer ours."""
@@ -137,7 +137,7 @@ def attempt(
     try:
         with bound_contextvars(**ids, broker_id=claimed.broker_id), goes_on:
             if not claimed.cancel_requested:
-                refuse_read_only(claimed.broker_id)
+                _refuse_change(claimed.broker_id)
             do(claimed, stop=stop, alive=alive)
     except Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
@@ -154,6 +154,12 @@ def attempt(
         lease.end(WorkState.DONE)
 
 
+def _refuse_change(broker_id: int | None) -> None:
+    """Raises ReadOnly. Work of no broker, as a nightly run, changes none."""
+    if broker_id is not None:
+        refuse_read_only(broker_id)
+
+
 def name_process() -> str:
     """This process as the owner of leases."""
     return f"{socket.gethostname()}:{os.getpid()}"
@@ -161,7 +167,7 @@ def name_process() -> str:
 
 def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:
     """A new row for somebody to claim. Raises ReadOnly."""
-    refuse_read_only(broker.pk if broker else None)
+    _refuse_change(broker.pk if broker else None)
     return Work.objects.create(
         kind=kind, subject=subject, broker=broker, created_by=user, total=total
     )

@@ -89,7 +89,11 @@ def test_a_database_address_that_is_not_understood_is_refused(url: str, why: str
         ("KEEP_PARKED_MB", "much", "Set a whole number from 0 to 10,000,000"),
         ("ALLOWED_HOSTS", "board.example.com:8000", "Set texts such as “board.example.com”"),
         ("CSRF_TRUSTED_ORIGINS", "https://a/", "Set texts such as “https://board.example.com”"),
-        ("LOG_URL", "/srv/parquet", "Set an address that begins with file://, hdfs:// or s3a://."),
+        (
+            "LOG_URL",
+            "/srv/parquet",
+            "Set an address that begins with file://, hdfs://, s3:// or s3a://.",
+        ),
         ("EVENT_LOG", "s3a://bucket/log", "Set a folder on a local disk"),
         ("TIME_ZONE", "Berlin", "Set the name of a time zone, such as “Europe/Berlin”."),
         ("NIGHTLY_TIME_ZONE", "Mars", "Set the name of a time zone, such as “Europe/Berlin”."),

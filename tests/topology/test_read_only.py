@@ -13,7 +13,7 @@ from topology.broker.management.client import Management
 from topology.definitions import Queue
 from topology.models import Broker, ReadOnly, SiteSwitch, WorkState
 from topology.models.read_only import READ_ONLY, finishing
-from topology.models.work import INTERCEPT
+from topology.models.work import INTERCEPT, NIGHTLY
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 SENTENCE = "Test broker is read-only. An administrator can end this."
@@ -90,3 +90,10 @@ def test_the_switch_of_the_site_is_for_every_broker() -> None:
     SiteSwitch.objects.create(name=READ_ONLY, username="root")
     with pytest.raises(ReadOnly, match=r"root set Delayboard to read-only at .* UTC. An admin"):
         other.address.before_change()
+
+
+def test_work_of_no_broker_goes_on() -> None:
+    SiteSwitch.objects.create(name=READ_ONLY, username="root")
+    with work.alone(NIGHTLY, 1) as lease:
+        assert lease is not None
+        lease.pulse(1, 2)
