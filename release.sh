@@ -27,9 +27,10 @@ changes=$(awk -v version="$version" \
 rm -rf dist
 mkdir dist
 "$python" -m pip wheel --quiet --no-deps --wheel-dir dist .
-# What the lock installs; the image has Debian's packages besides.
-"$python" -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
-  --mc-type application --output-reproducible --output-file "dist/delayboard-$version.cdx.json"
+# What the locks install; the image has Debian's packages besides.
+cat requirements.txt requirements-s3.txt |
+  "$python" -m cyclonedx_py requirements - --pyproject pyproject.toml --mc-type application \
+    --output-reproducible --output-file "dist/delayboard-$version.cdx.json"
 "$python" - "$version" <<'PYTHON'
 import sys
 

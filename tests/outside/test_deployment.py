@@ -15,7 +15,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from helm_python import Chart, chart
+from helm_python import Chart, HelmError, chart
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "docs/deploy"
@@ -29,7 +29,8 @@ CLOSED = {
         "egress": [{"ports": [{"port": 53, "protocol": "UDP"}, {"port": 5432}]}],
     },
     "imagePullSecrets": [{"name": "registry"}],
-    "worker": {"storage": {"className": "fast"}},
+    "worker": {"storage": {"className": "fast"}, "replicas": 3},
+    "settings": {"LOG_URL": "s3://logs/delayboard"},
 }
 
 
@@ -65,11 +66,16 @@ def test_each_object_of_the_chart_is_valid_kubernetes(values: Mapping[str, Any])
     kinds = sorted(one["kind"] for one in objects)
     assert kinds == sorted(
         [
-            *("Deployment", "Deployment", "Job", "PersistentVolumeClaim", "Service"),
+            *("Deployment", "StatefulSet", "Job", "Service", "Service"),
             *("NetworkPolicy", "NetworkPolicy"),
             *(["Ingress"] if values is INGRESS else []),
         ]
     )
+
+
+def test_several_workers_need_a_place_for_all_logs() -> None:
+    with pytest.raises(HelmError, match=r"Several workers need settings\.LOG_URL"):
+        list(render({"worker": {"replicas": 2}}))
 
 
 def test_no_pod_writes_its_root_or_makes_keys_of_its_own() -> None:

@@ -192,7 +192,7 @@ def test_a_release_has_its_parts_with_their_sums(released: Path) -> None:
     assert listed["bomFormat"] == "CycloneDX"
     assert listed["metadata"]["component"]["version"] == VERSION
     named = {part["name"]: part["version"] for part in listed["components"]}
-    locked = (ROOT / "requirements.txt").read_text()
+    locked = "".join((ROOT / f"requirements{of}.txt").read_text() for of in ("", "-s3"))
     assert named == dict(re.findall(r"^([\w.-]+)(?:\[.*\])?==([\w.]+)", locked, re.MULTILINE))
 
 
