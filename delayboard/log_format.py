@@ -53,7 +53,8 @@ def _describe_record(_: Any, __: str, event: MutableMapping[str, Any]) -> dict[s
         "level": record.levelname.lower(),
         "logger": record.name,
         "event": event.pop("event"),
-        **{name: value for name, value in event.items() if value is not None},
+        # Context variables have no order.
+        **{name: value for name, value in sorted(event.items()) if value is not None},
     }
     if record.name == "uvicorn.access":
         client, method, address, _version, status = arguments

@@ -64,8 +64,8 @@ def test_json_has_the_ids_that_are_known_in_one_line_of_ascii(
         ("level", "warning"),
         ("logger", "site"),
         ("event", f"by {hostile}"),
-        ("request_id", "r-1"),
         ("broker_id", 3),
+        ("request_id", "r-1"),
     ]
 
 
