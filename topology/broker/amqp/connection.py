@@ -133,6 +133,9 @@ def _connect(
 
     Raises BrokerError.
     """
+    if address.sign_in is SignIn.TOKEN:
+        # Here, because a failure of it is none of a node.
+        get_token(address)
     nodes = health.order_nodes(address.amqp_nodes, "AMQP")
     failures: list[tuple[str, Unreachable]] = []
     for node in nodes:

@@ -63,10 +63,11 @@ class Management:
         self._session.headers["Authorization"] = f"Basic {account}"
         self._session.headers["Accept-Encoding"] = "gzip"
         self._session.verify = address.verify_tls
-        for node in address.management_nodes:
-            url = node.management_url
-            context = node.ssl_context() if url.startswith("https") else None
-            adapter = BoundedAdapter(self._limits, url, context, node.server_name)
+        urls = [node.management_url for node in address.management_nodes]
+        has_tls = any(url.startswith("https") for url in urls)
+        context = address.ssl_context() if has_tls else None
+        for url in urls:
+            adapter = BoundedAdapter(self._limits, url, context, address.server_name)
             self._session.mount(f"{url}/", adapter)
 
     def __enter__(self) -> Management:
@@ -258,6 +259,8 @@ class Management:
         A change is sent to another node only where the first one never got it.
         """
         self._limits.begin(min(self._seconds, self._until - time.monotonic()))
+        if self._address.sign_in is SignIn.TOKEN:
+            self._session.headers["Authorization"] = f"Bearer {get_token(self._address).text}"
         nodes = health.order_nodes(self._address.management_nodes, "management")
         failures: list[tuple[str, Unreachable]] = []
         for node in nodes:
@@ -287,8 +290,6 @@ class Management:
         self, method: str, where: str, body: Mapping[str, Any] | None = None, *, is_hurried: bool
     ) -> Answer:
         url = self.node.management_url
-        if self._address.sign_in is SignIn.TOKEN:
-            self._session.headers["Authorization"] = f"Bearer {get_token(self._address).text}"
         seconds = self._limits.seconds
         connect = health.HURRIED_CONNECT_SECONDS if is_hurried else CONNECT_SECONDS
         timeout: Any = urllib3.Timeout(connect=min(connect, seconds), total=seconds)
