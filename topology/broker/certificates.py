@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 
@@ -22,6 +23,7 @@ class Certificate:
     expires_at: datetime
 
 
+@lru_cache(maxsize=64)
 def read_certificates(pem: str) -> Sequence[Certificate]:
     """Of all certificates in the text, in order. Raises AddressError."""
     try:

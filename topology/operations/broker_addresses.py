@@ -81,17 +81,18 @@ def describe_silent(broker: Broker) -> Iterator[str]:
 
 
 def list_certificates(broker: Broker, now: datetime) -> Sequence[CertificateLine]:
-    """The client's certificate and the authorities that are stored with the broker."""
+    """The client's certificate and the stored authorities, the first to expire first."""
     texts = (
         ("client certificate", broker.client_certificate),
         ("CA certificate", broker.ca_certificate),
     )
-    return [
+    lines = [
         CertificateLine(label, one.subject, one.expires_at, one.expires_at - now)
         for label, pem in texts
         if pem.strip()
         for one in _read(pem)
     ]
+    return sorted(lines, key=lambda line: line.expires_at)
 
 
 def _read(pem: str) -> Iterable[Certificate]:
