@@ -184,3 +184,31 @@ def test_probes_name_what_does_not_answer_and_why(sound: Hostile, other: Hostile
 def test_a_probe_takes_a_refusal_for_an_answer(other: Hostile) -> None:
     other.attack = refuses
     assert set(probe_nodes(at(other.url, DEAD))) == {"127.0.0.1:9", DEAD}
+
+
+def seeing(*running: bool) -> Attack:
+    return saying(nodes=[{"name": f"n{at}", "running": on} for at, on in enumerate(running)])
+
+
+def test_a_node_that_lost_its_cluster_counts_as_silent_while_another_has_the_majority(
+    sound: Hostile, other: Hostile
+) -> None:
+    sound.attack, other.attack = seeing(True, True, False), seeing(False, False, True)
+    address = Address(
+        *("127.0.0.1", 9, "/", "u", "p", other.url),
+        others=(("127.0.0.1", 11),),
+        other_management_urls=(sound.url,),
+    )
+    found = probe_nodes(address)
+    assert found[other.url] == "Its node sees only 1 of 3 nodes of the cluster"
+    assert sound.url not in found
+    assert health.is_cut_off("127.0.0.1:9")
+    assert not health.is_cut_off("127.0.0.1:11")
+    with Management(address) as management:
+        management.overview()
+        assert management.node.management_url == sound.url
+
+
+def test_the_last_node_that_runs_is_used_whatever_it_sees(other: Hostile) -> None:
+    other.attack = seeing(False, False, True)
+    assert other.url not in probe_nodes(at(DEAD, other.url))
