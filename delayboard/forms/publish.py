@@ -29,26 +29,8 @@ from topology.message import Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 
-RARE = (
-    "expiration",
-    "priority",
-    "message_id",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "app_id",
-    "content_encoding",
-)
-# Properties that are texts.
-TEXTS = (
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "message_id",
-    "type",
-    "app_id",
-)
+RARE_TEXTS = ("content_encoding", "correlation_id", "reply_to", "message_id", "type", "app_id")
+RARE = ("expiration", "priority", *RARE_TEXTS)
 # A time passes, and each message has its own id.
 NOT_STORED = ("publication_id", "due_at")
 BY_EXCHANGE = ("exchange", "routing_key")
@@ -343,7 +325,7 @@ class PublishForm(PublishFields):
 
 def _make_properties(data: Mapping[str, Any]) -> dict[str, Any]:
     """By their AMQP names."""
-    stated = {name: data[name] for name in TEXTS if data.get(name)}
+    stated = {name: data[name] for name in ("content_type", *RARE_TEXTS) if data.get(name)}
     stated["delivery_mode"] = 2 if data.get("persistent") else 1
     stated["timestamp"] = int(datetime.now(UTC).timestamp())
     if data.get("priority") is not None:

@@ -66,7 +66,6 @@ class TapCheck:
 
     def __init__(self, management: Management, known: Definitions) -> None:
         self._management, self._known = management, known
-        self._tapped = tapped_exchanges(known)
         # By exchange, without taps; None where no tap gets anything.
         self._routes: dict[str, Definitions | None] = {}
         self._walked: dict[tuple[str, str], str] = {}
@@ -76,7 +75,8 @@ class TapCheck:
         exchange = publish.exchange
         if exchange not in self._routes:
             found = refresh_route(self._management, self._known, exchange)
-            is_tapped = exchange in self._tapped or exchange in tapped_exchanges(found)
+            # A tap that is gone since may have confirmed all the same.
+            is_tapped = any(exchange in tapped_exchanges(one) for one in (found, self._known))
             self._routes[exchange] = found.without_taps() if is_tapped else None
         if (route := self._routes[exchange]) is None:
             return ""

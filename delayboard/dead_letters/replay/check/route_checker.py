@@ -152,12 +152,12 @@ class RouteChecker:
         headers = {n: value for n, value in properties.headers.items() if not is_excluded(n)}
         if not is_finite(headers):
             return NOT_FINITE
-        way = route or Route(target.exchange, target.routing_key)
-        exchange = self._found.exchange(way.exchange)
+        path = route or Route(target.exchange, target.routing_key)
+        exchange = self._found.exchange(path.exchange)
         if exchange is None or exchange.type != DELAYED_TYPE:
             return ""
-        stamped = Properties(headers={**headers, **way.make_headers(self.now_ms)})
-        return explain_returned(self._found, Publish(way.exchange, way.routing_key, stamped))
+        stamped = Properties(headers={**headers, **path.make_headers(self.now_ms)})
+        return explain_returned(self._found, Publish(path.exchange, path.routing_key, stamped))
 
 
 def find_steering_headers(index: Index, forwarders: Sequence[Forwarder]) -> frozenset[str]:
