@@ -18,6 +18,7 @@ from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import STORED_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
+from analytics.recorder.shared_rows import shared
 from topology.broker.amqp.frames import Delivery
 from topology.definitions import is_probe
 from topology.models import Topology
@@ -75,14 +76,16 @@ class Recorder:
 
     def refresh(self) -> bool:
         """Read again what an operator may change; False when it takes another recorder."""
-        now = Topology.objects.get(pk=self.topology.pk)
+        now = shared.read(self.topology.pk)
+        if now is None:
+            return False
         self.topology.keep_bodies = now.keep_bodies
         is_same_tap = now.retired_tap == self.topology.retired_tap
         return is_same_tap and now.params == self.topology.params
 
     def mark_read(self) -> None:
         """Nothing waits that was copied before now."""
-        gaps.was_read(self.topology)
+        shared.mark_read(self.topology.pk)
 
     def counters(self) -> dict[str, object]:
         return {

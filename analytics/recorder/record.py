@@ -20,6 +20,7 @@ from analytics.log import EventLog
 from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder
+from analytics.recorder.shared_rows import shared
 from analytics.scheduled.queries.not_observed import settle_one
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
@@ -41,7 +42,9 @@ WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 # Seconds by which a batch takes longer when the process, or the machine under it, was stopped.
 DELAYED_SECONDS = 0.25
-BEAT_SECONDS = 2.0
+# Copies wake a recorder at once; only that it has to end is noticed later.
+IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 1.5, 5.0
+BEAT_SECONDS = 1.5
 # Seconds before the recorder looks again for a retired tap whose node is down.
 AGAIN_SECONDS = 10.0
 
@@ -148,14 +151,17 @@ def _follow(
 
     `is_over` gets whether copies came, or may have come while this process was delayed.
     """
-    beaten = 0.0
+    beaten, came_at = 0.0, monotonic()
     while not stop.is_set():
         began = monotonic()
+        is_idle = began - came_at > IDLE_AFTER_SECONDS
+        wait = IDLE_WAIT_SECONDS if is_idle else WAIT_SECONDS
         deliveries = consumer.batch(
-            limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
+            limit=BATCH, limit_bytes=BATCH_BYTES, wait=wait, linger=LINGER_SECONDS
         )
+        came_at = monotonic() if deliveries else came_at
         is_full = _is_full(deliveries)
-        was_held_up = monotonic() - began > WAIT_SECONDS + LINGER_SECONDS + DELAYED_SECONDS
+        was_held_up = monotonic() - began > wait + LINGER_SECONDS + DELAYED_SECONDS
         recorder.backlog.take(is_full=is_full, was_held_up=was_held_up)
         is_busy = len(deliveries) > BATCH // 4
         pressure.set_behind(recorder.topology.slug, is_behind=is_busy)
@@ -171,6 +177,7 @@ def _follow(
                 return
             recorder.mark_read()
             beat(recorder.counters())
+        shared.write()
 
 
 def _is_full(deliveries: Sequence[Delivery]) -> bool:

@@ -39,10 +39,10 @@ PIECE_BYTES = 1024 * 1024
 PARQUET_ATTEMPTS = 5
 
 
-def back_up(folder: Path, say: Callable[[str], None] = lambda _: None) -> Backup:
+def back_up(folder: Path, report: Callable[[str], None] = lambda _: None) -> Backup:
     """Write a backup into a new folder, which is there only when it is whole.
 
-    `say` gets the name of each step. Raises BackupError.
+    `report` gets the name of each step. Raises BackupError.
     """
     if folder.exists() and any(folder.iterdir()):
         raise BackupError(f"{folder} is not empty. Name a new folder.")
@@ -50,7 +50,7 @@ def back_up(folder: Path, say: Callable[[str], None] = lambda _: None) -> Backup
     try:
         aside.mkdir(mode=0o700, parents=True)
         try:
-            backup = _fill(aside, say)
+            backup = _fill(aside, report)
             if folder.exists():
                 folder.rmdir()
             aside.rename(folder)
@@ -62,18 +62,18 @@ def back_up(folder: Path, say: Callable[[str], None] = lambda _: None) -> Backup
     return backup
 
 
-def _fill(folder: Path, say: Callable[[str], None]) -> Backup:
-    say("database")
+def _fill(folder: Path, report: Callable[[str], None]) -> Backup:
+    report("database")
     began_at = datetime.now(UTC)
     migrations, columns = _copy_database(folder)
-    say("keys")
+    report("keys")
     (folder / KEYS).mkdir()
     for name in KEY_FILES:
         if (settings.VAR / name).exists():
             shutil.copy2(settings.VAR / name, folder / KEYS / name)
-    say("event log")
+    report("event log")
     _copy_log(settings.EVENT_LOG, folder / LOG)
-    say("Parquet")
+    report("Parquet")
     _copy_parquet(settings.EVENT_LOG, folder)
     backup = Backup(
         began_at=began_at.isoformat(),

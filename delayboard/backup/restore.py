@@ -57,7 +57,7 @@ class Restored:
 
 
 def restore(
-    folder: Path, *, is_replacing: bool = False, say: Callable[[str], None] = lambda _: None
+    folder: Path, *, is_replacing: bool = False, report: Callable[[str], None] = lambda _: None
 ) -> Restored:
     """Make this site what the backup has. Raises BackupError; before the first step nothing has
     changed.
@@ -77,17 +77,17 @@ def restore(
         with closing(Slot(settings.EVENT_LOG)) as slot:
             if slot.name != slot.log:
                 raise BackupError("The worker runs. Stop the site and the worker first.")
-            say("database")
+            report("database")
             _restore_database(folder, backup)
-            say("keys")
+            report("keys")
             _restore_keys(folder)
-            say("event log and Parquet")
+            report("event log and Parquet")
             _restore_log(folder)
     except (OSError, LogError, Error) as error:
         raise BackupError(
             f"The restore failed: {error}. Correct this, and restore again with --replace."
         ) from error
-    say("work that was being done")
+    report("work that was being done")
     with transaction.atomic():
         return replace(
             _pause_what_sends(backup.moment), has_other_keys=backup.keys != _read_fingerprint()

@@ -49,6 +49,7 @@ class Heartbeats:
         self._lock = threading.Lock()
         self._rows: dict[str, BackgroundTask] = {}
         self._reported: set[str] = set()
+        self._written: dict[str, tuple[object, ...]] = {}
 
     def begin(self, task: Task) -> None:
         """The row of a task that starts, with what it reported before."""
@@ -97,13 +98,27 @@ class Heartbeats:
         with self._lock:
             reported, self._reported = self._reported, set()
             rows = [copy(self._rows[key]) for key in reported]
+        alike = [row for row in rows if self._written.get(row.key) == _content(row)]
+        others = [row for row in rows if self._written.get(row.key) != _content(row)]
         try:
-            BackgroundTask.objects.bulk_update(rows, FIELDS)
+            if alike:
+                # Most say the same as before, and to state it of each row takes long.
+                beaten = [row.beat_at for row in alike if row.beat_at]
+                BackgroundTask.objects.filter(pk__in=[row.pk for row in alike]).update(
+                    beat_at=min(beaten, default=None)
+                )
+            BackgroundTask.objects.bulk_update(others, FIELDS)
+            self._written |= {row.key: _content(row) for row in others}
         except Exception:
             # With the next ones.
             with self._lock:
                 self._reported |= reported
             raise
+
+
+def _content(row: BackgroundTask) -> tuple[object, ...]:
+    """What a heartbeat says beside its time."""
+    return row.details, row.last_error, row.last_error_at
 
 
 def log_trouble(error: Exception) -> bool:

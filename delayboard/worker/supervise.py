@@ -23,7 +23,7 @@ from delayboard import log_context
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import INDEX
 from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats, log_trouble
-from delayboard.worker.tasks import Task, list_tasks
+from delayboard.worker.tasks import Task, list_tasks, read_rows
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
@@ -80,6 +80,7 @@ class Supervisor:
         self.heartbeats = Heartbeats()
         self._only = only
         self._running: dict[str, Running] = {}
+        self._listed: tuple[tuple[object, ...], dict[str, Task]] | None = None
         self._slot: Slot | None = None
         self._leases: work.Leases | None = None
         self._ids: dict[tuple[str, str], int] | None = None
@@ -107,7 +108,7 @@ class Supervisor:
 
     def check(self) -> None:
         """Start what is wanted and not running, stop what is running and not wanted."""
-        wanted = list_tasks(self.owner, only=self._only)
+        wanted = self._list_tasks()
         host = self._find_host()
         tasks = self._choose_ours(wanted, self._update_rows(wanted, host))
         for key in [key for key in self._running if key not in tasks]:
@@ -115,6 +116,13 @@ class Supervisor:
         for key, task in tasks.items():
             if key not in self._running or not self._running[key].is_alive:
                 self._running[key] = self._start(task)
+
+    def _list_tasks(self) -> dict[str, Task]:
+        """Made again only when a row of what they are for has changed."""
+        rows = read_rows()
+        if self._listed is None or self._listed[0] != rows:
+            self._listed = (rows, list_tasks(self.owner, only=self._only))
+        return self._listed[1]
 
     def _find_host(self) -> str:
         """The name of this host's log; "" while the log cannot be written, as its tasks report."""

@@ -9,6 +9,8 @@ from threading import Event, Lock
 from time import monotonic
 
 from django.conf import settings
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from analytics import nightly
 from analytics.models import Firehose
@@ -92,6 +94,26 @@ class Task:
     is_local: bool = False
 
 
+def read_rows() -> tuple[object, ...]:
+    """What the tasks are made of: while it is the same, the tasks are. Cheaper than the tasks."""
+    topologies = Topology.objects.filter(state=State.APPLIED).order_by("pk")
+    names = ("pk", "slug", "name", "kind", "tap_type", "tap_name", "probing")
+    return (
+        list(topologies.values_list(*names, Cast("params", TextField()))),
+        list(Firehose.objects.order_by("pk").values_list("pk", "broker__slug", "broker__name")),
+        list(_parked_automatically().order_by("pk").values_list("pk", "queue")),
+        list(_open_interceptions().order_by("pk").values_list("pk", "queue", "work")),
+    )
+
+
+def _parked_automatically() -> QuerySet[DeadLetterQueue]:
+    return DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True)
+
+
+def _open_interceptions() -> QuerySet[Interception]:
+    return Interception.objects.exclude(state=InterceptionState.CLOSED)
+
+
 def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     """The tasks that should run now, by key. `only` "recorder" leaves the rest to others."""
     applied = list(Topology.objects.filter(state=State.APPLIED))
@@ -104,10 +126,9 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     if not only:
         tasks += [probes_of(row, owner) for row in applied if row.probing]
         tasks += [forwarder_of(row) for row in applied if row.forwarders]
-        watched = DeadLetterQueue.objects.filter(is_confirmed=True, parks_automatically=True)
-        tasks += [parker_of(row) for row in watched]
-        kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
-        tasks += [interception_of(row, owner) for row in kept.select_related("work")]
+        tasks += [parker_of(row) for row in _parked_automatically()]
+        kept = _open_interceptions().select_related("work")
+        tasks += [interception_of(row, owner) for row in kept]
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
         tasks += [_publisher(owner, number) for number in range(1, PUBLISHERS + 1)]
         tasks += [Task(key, name, run) for key, name, run in _always(owner)]

@@ -11,7 +11,7 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.recorder import gaps
+from analytics.recorder import gaps, shared_rows
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.batches import Recorder
 from analytics.recorder.copies import STORED_BODY_BYTES
@@ -145,7 +145,10 @@ def test_a_body_is_kept_from_the_moment_that_it_is_wanted(
     assert [event.body_base64 for event in logged(event_log)] == ["", "Ym9keQ==", ""]
 
 
-def test_other_parameters_take_another_recorder(recorder: Recorder) -> None:
+def test_other_parameters_take_another_recorder(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_rows, "READ_SECONDS", -1.0)
     assert recorder.refresh()
     Topology.objects.update(params={**recorder.topology.params, "delay": "9m"})
     assert not recorder.refresh()

@@ -19,6 +19,7 @@ PARTS = (
     "parking",
     "listing",
     "watching",
+    "idle",
     "parked_messages",
     "scale",
     "reports",

@@ -42,6 +42,7 @@ class Tasks:
 def table(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     kept = Tasks()
     monkeypatch.setattr(supervise, "list_tasks", kept.list_tasks)
+    monkeypatch.setattr(supervise, "read_rows", lambda: (object(),))
     monkeypatch.setattr(supervise, "pause", lambda failures: 0.01)
     return kept
 

@@ -29,7 +29,7 @@ class Command(BoardCommand):
             found = restore(
                 options["folder"].absolute(),
                 is_replacing=options["replace"],
-                say=self.stdout.write,
+                report=self.stdout.write,
             )
         except BackupError as error:
             raise BadInput(str(error)) from error

@@ -35,7 +35,7 @@ CONNECT_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.8
 HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
-CHECK_SECONDS = 0.25
+CHECK_SECONDS = 1.0
 TOKEN_CHECK_SECONDS = 5.0
 # A node that answers heartbeats may not answer for a channel that waits for a paused other one.
 CLOSE_SECONDS = 5.0
