@@ -6,12 +6,15 @@ other; the recorder alone drains facts to the event log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
+from threading import Event
 from types import NoneType
 from typing import Any, NamedTuple
 from uuid import uuid4
+
+from django.conf import settings
 
 from analytics.events import (
     LARGEST_NUMBER,
@@ -25,6 +28,7 @@ from analytics.events import (
     encode_alike,
     failures_of,
 )
+from analytics.log import EventLog
 from analytics.models import Fact
 from topology.clients.describe import REPUBLISHED, Description, describe
 from topology.deaths import newest_death, read_history
@@ -46,6 +50,10 @@ SENT = frozenset({"published", "replayed"})
 # Facts stored in one row: a row for each takes far longer.
 LINES = 25
 _PLAIN = frozenset({str, int, bool, float, NoneType})
+
+# Rows, of which each can hold several facts.
+BATCH = 200
+IDLE_SECONDS = 1.0
 
 
 class Stated(NamedTuple):
@@ -172,3 +180,33 @@ def oldest(rows: int) -> list[tuple[int, MessageEvent]]:
 def forget(ids: Iterable[int]) -> None:
     """Delete the rows of facts that are in the log."""
     Fact.objects.filter(pk__in=set(ids)).delete()
+
+
+def write_facts(*, stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
+    """Move facts into the log until `stop` is set; facts that exist then have been moved.
+
+    `beat` receives `drained` after every round. Raises LogError; another call continues.
+    """
+    log = EventLog(settings.EVENT_LOG, f"facts.{uuid4().hex[:8]}")
+    total = 0
+    try:
+        while True:
+            is_last = stop.is_set()
+            moved = write_batch(log)
+            total += moved
+            beat({"drained": total})
+            if is_last:
+                return
+            if moved < BATCH:
+                stop.wait(IDLE_SECONDS)
+    finally:
+        log.close()
+
+
+def write_batch(log: EventLog) -> int:
+    """Move the oldest facts; how many. A crash in between writes a line again, with its id."""
+    rows = oldest(BATCH)
+    if rows:
+        log.append(event for _, event in rows)
+        forget(row_id for row_id, _ in rows)
+    return len(rows)

@@ -28,8 +28,7 @@ def _sockets() -> Any:
     from channels.auth import AuthMiddlewareStack
     from channels.routing import URLRouter
 
-    from delayboard.live.origins import SameOriginValidator
-    from delayboard.live.urls import websocket_urlpatterns
+    from delayboard.live.consumers import SameOriginValidator, websocket_urlpatterns
 
     return SameOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
 

@@ -24,8 +24,8 @@ from delayboard.now.counters import count_parked
 from delayboard.now.lateness import read_lateness
 from delayboard.now.system import background_tasks_of
 from delayboard.now.throughput import find_lag, flow_lines
-from delayboard.worker.sampling import EVERY_SECONDS
-from topology.findings.severity import Severity
+from delayboard.worker.check_brokers import EVERY_SECONDS
+from topology.findings.evidence import Severity
 from topology.models import Broker
 from topology.operations.finding_rows import count_open
 

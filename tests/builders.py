@@ -15,7 +15,6 @@ from delayboard.demo.script import DEMO_BROKER, HOLD
 from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.definitions import BrokerObject, Definitions
 from topology.models import Broker, Grant, Role, State, Topology
 from topology.operations.connect import add_broker
@@ -35,7 +34,7 @@ def address_of(vhost: Vhost) -> Address:
 
 def declare_in(vhost: Vhost, *objects: BrokerObject) -> None:
     with Management(address_of(vhost)) as management:
-        declare(Definitions.of(objects), management)
+        management.declare(Definitions.of(objects))
 
 
 def make_broker(vhost: Vhost | None = None, *, name: str = "Test broker") -> Broker:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from topology.views import audit, probes, transfer
+from topology.views import audit, transfer
 from topology.views.brokers import discovered_topologies, trace_route, vhost
 from topology.views.brokers import pages as brokers
 from topology.views.findings import finding, listing
-from topology.views.topologies import actions, destinations, overview, parameters, tabs
+from topology.views.topologies import actions, overview, tabs
 
 app_name = "topology"
 _broker = [
@@ -36,15 +36,15 @@ _topology = [
     path("settings/", tabs.topology_settings, name="topology_settings"),
     path("export/", transfer.topology_export, name="topology_export"),
     path("apply/", actions.topology_apply, name="topology_apply"),
-    path("edit/", parameters.topology_edit, name="topology_edit"),
+    path("edit/", actions.topology_edit, name="topology_edit"),
     path("replace/", actions.topology_replace, name="topology_replace"),
     path("record/", actions.topology_record, name="topology_record"),
     path("tap/", actions.topology_replace_tap, name="replace_tap"),
     path("verify/", actions.topology_verify, name="topology_verify"),
     path("bodies/", actions.topology_bodies, name="topology_bodies"),
-    path("probes/", probes.topology_probes, name="topology_probes"),
-    path("unbind/", destinations.topology_unbind, name="topology_unbind"),
-    path("restore/", destinations.topology_restore, name="topology_restore"),
+    path("probes/", actions.topology_probes, name="topology_probes"),
+    path("unbind/", actions.topology_unbind, name="topology_unbind"),
+    path("restore/", actions.topology_restore, name="topology_restore"),
     path("teardown/", actions.topology_teardown, name="topology_teardown"),
 ]
 urlpatterns = [
@@ -54,7 +54,7 @@ urlpatterns = [
     path("findings/", listing.overview, name="findings_overview"),
     path("findings/<slug:broker_slug>/", include(_findings)),
     path("topologies/", overview.topologies, name="topologies"),
-    path("topologies/add/", parameters.topology_add, name="topology_add"),
+    path("topologies/add/", actions.topology_add, name="topology_add"),
     path("topologies/patterns/", overview.patterns, name="patterns"),
     path("topologies/patterns/<slug:kind>/", overview.explain, name="explain"),
     path("topologies/<slug:slug>/", include(_topology)),

@@ -17,11 +17,10 @@ from django.conf import settings
 
 from analytics import disk, launch, nightly
 from analytics.importing.sources import Format, Refused, find
-from analytics.importing.staging import Staged, stage
-from analytics.importing.trace_lines import TraceScope
+from analytics.importing.staging import Staged, TraceScope, stage
 from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_lock
 from analytics.models.run import RunState
-from analytics.recorder.firehose.traces import Watched
+from analytics.recorder.traces import Watched
 from topology import snapshots
 from topology.models import Broker, Topology
 from topology.structure.copies import Phase

@@ -13,10 +13,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
+from analytics.events import PROBE
 from analytics.jobs import command, messages, schema
 from analytics.jobs.messages import BROADCAST_AT_MOST, Day, union
 from analytics.jobs.schema import keep
-from analytics.jobs.tables import accuracy, losses, probes, retries, trails
+from analytics.jobs.tables import accuracy, losses, retries, trails
 
 ONE_DAY = timedelta(days=1)
 FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
@@ -91,7 +92,7 @@ def _tables(
             arrived = keep(losses.read_dead_letters(events))
             found["dead_letters"] = compute(lambda: losses.count_dead_letters(arrived, end))
         if summary["probes"]:
-            found["probes"] = compute(lambda: probes.lateness(events, day, data_end))
+            found["probes"] = compute(lambda: lateness_of_probes(events, day, data_end))
         ended = keep(losses.ended(events)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
@@ -201,8 +202,33 @@ def _summary(events: DataFrame) -> dict[str, int]:
         f.count_if(schema.is_traced()).alias("traced"),
         f.count_if(losses.is_end()).alias("ended"),
         f.count_if(losses.is_dead_letter()).alias("dead_letters"),
-        f.count_if(probes.is_probe()).alias("probes"),
+        f.count_if(is_probe()).alias("probes"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()
     return summary
+
+
+def is_probe() -> Column:
+    return ~f.col("is_malformed") & f.coalesce(f.col("source") == PROBE, f.lit(False))
+
+
+def lateness_of_probes(
+    events: DataFrame, day: tuple[datetime, datetime], data_end: datetime
+) -> DataFrame:
+    """By their own events: they are messages of nobody, and count nowhere else.
+
+    Events -> how many probes of the day per topology, bucket of delay, bucket of lateness (null
+    unless measured) and whether they arrived; those that are not due yet are left out.
+    """
+    begin, end = day
+    sides = events.where(is_probe()).dropDuplicates(["event_id"]).withColumn("queue", f.lit(""))
+    pairs = accuracy.pair(sides.select(*schema.TRIP_COLUMNS, "queue"))
+    began_at = f.col("began_at")
+    of_day = pairs.where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
+    counted = accuracy.counts(of_day, data_end)
+    return (
+        counted.where(f.col("has_left") | ~f.col("is_open"))
+        .groupBy("broker", "topology", "delay_bucket", "bucket", "has_left")
+        .agg(f.sum("messages").alias("messages"))
+    )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from analytics.models.consumption import ConsumptionPeak
-from analytics.models.fact import Fact
 from analytics.models.log_host import CompactedDay, LogHost, RepeatedCopy, SentPart
-from analytics.models.nightly_report import NightlyReport
 from analytics.models.probe import Probe
-from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
-from analytics.models.results import DayFigures, UnexplainedMessage
+from analytics.models.recording import Fact, Firehose, Gap, LogPosition, Minute, Recording
+from analytics.models.results import (
+    ConsumptionPeak,
+    DayFigures,
+    NightlyReport,
+    Slo,
+    UnexplainedMessage,
+)
 from analytics.models.run import Run
-from analytics.models.scheduled_message import ScheduledBody, ScheduledMessage
-from analytics.models.search import ScheduledText, TextPosition
-from analytics.models.slo import Slo
+from analytics.models.scheduled_message import (
+    ScheduledBody,
+    ScheduledMessage,
+    ScheduledText,
+    TextPosition,
+)

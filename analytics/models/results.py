@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from topology.models import Topology
+
 
 class ResultRow(models.Model):
     """What a row is about."""
@@ -73,3 +75,61 @@ class UnexplainedMessage(ResultRow):
 
     message = models.CharField(max_length=255)
     due_at = models.DateTimeField()
+
+
+class ConsumptionPeak(models.Model):
+    """The most messages that consumers of a queue took in one minute of a day (UTC)."""
+
+    broker = models.ForeignKey("topology.Broker", models.CASCADE, related_name="+")
+    queue = models.CharField(max_length=255)
+    day_at = models.DateTimeField()
+    messages = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("broker", "queue", "day_at"), name="one_peak_per_day"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.messages} a minute from {self.queue} on {self.day_at:%Y-%m-%d}"
+
+
+class NightlyReport(models.Model):
+    """The report of one UTC day over all brokers, as the newest run of the day left it."""
+
+    day = models.DateField(unique=True)
+    made_at = models.DateTimeField()
+    html = models.TextField()
+    pdf = models.BinaryField(null=True)
+    pdf_error = models.TextField(blank=True)
+    """Why there is no PDF."""
+
+    class Meta:
+        ordering = ("-day",)
+
+    def __str__(self) -> str:
+        return f"report of {self.day}"
+
+
+class Within(models.IntegerChoices):
+    """Limits of lateness, in ms: edges of the buckets in which lateness is counted."""
+
+    MS_10 = 10, "10ms"
+    MS_100 = 100, "100ms"
+    MS_500 = 500, "500ms"
+    S_1 = 1000, "1s"
+    S_2 = 2000, "2s"
+    S_5 = 5000, "5s"
+    S_10 = 10_000, "10s"
+    S_100 = 100_000, "1m 40s"
+
+
+class Slo(models.Model):
+    """The target of a topology: this share of measured deliveries is at most so late."""
+
+    topology = models.OneToOneField(Topology, models.CASCADE, related_name="slo")
+    percent = models.FloatField(help_text="Share of measured deliveries, in percent.")
+    within_ms = models.PositiveIntegerField(choices=Within.choices, default=Within.S_1)
+
+    def __str__(self) -> str:
+        return f"{self.percent:g} % within {Within(self.within_ms).label} of due"

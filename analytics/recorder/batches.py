@@ -15,9 +15,8 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.models import Recording
 from analytics.recorder import gaps
-from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import STORED_BODY_BYTES, UNFORESEEN, Place, event_of_copy
-from analytics.recorder.overflow import Overflow
+from analytics.recorder.gaps import Overflow
 from analytics.recorder.shared_rows import shared
 from topology.broker.amqp.frames import Delivery
 from topology.definitions import is_probe
@@ -99,9 +98,6 @@ class Recorder:
     def _commit(self, deliveries: Sequence[Delivery]) -> None:
         """Write down in the database how far the tap was read."""
 
-    def _event_id(self, delivery: Delivery) -> str:
-        return f"{self._run}:{next(self._numbers)}"
-
     def _events(self, deliveries: Sequence[Delivery]) -> Iterator[MessageEvent]:
         keep_bytes = STORED_BODY_BYTES if self.topology.keep_bodies else -1
         for delivery in deliveries:
@@ -124,7 +120,7 @@ class Recorder:
                 delivery.message,
                 reading,
                 self._place,
-                event_id=self._event_id(delivery),
+                event_id=f"{self._run}:{next(self._numbers)}",
                 recorded_at=delivery.received_at,
                 caught_up=self.backlog.is_caught_up,
                 keep_bytes=keep_bytes,
@@ -175,3 +171,24 @@ class StreamRecorder(Recorder):
 def offset_of(delivery: Delivery) -> int:
     assert delivery.offset is not None, "a stream numbers its messages"
     return delivery.offset
+
+
+class Backlog:
+    """Follows the batches of one tap and decides which copies waited before they were read.
+
+    Copies carry no time of their own; the consumer stamps them on arrival. So a recording counts
+    for lateness only when no backlog existed in the broker: its batch and the one before it were
+    short. At the start this is unknown.
+    """
+
+    def __init__(self) -> None:
+        self.is_caught_up = False
+        self._was_drained = False
+
+    def take(self, *, is_full: bool, was_held_up: bool = False) -> None:
+        """The next batch was read; `is_caught_up` now applies to its copies.
+
+        `was_held_up`: reading it took much longer than usual, so that its copies waited for us.
+        """
+        self.is_caught_up = self._was_drained and not is_full and not was_held_up
+        self._was_drained = not is_full

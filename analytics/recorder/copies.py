@@ -19,7 +19,7 @@ from analytics.events import (
     clean,
     failures_of,
 )
-from topology.clients.describe import Description, describe
+from topology.clients.describe import describe
 from topology.deaths import History, read_history
 from topology.delays import milliseconds
 from topology.message import (
@@ -27,7 +27,6 @@ from topology.message import (
     REPLAY_HEADER,
     TRACKING_HEADER,
     Message,
-    Properties,
     content_id,
     kept_by_streams,
 )
@@ -121,7 +120,9 @@ def event_of_copy(
         size_bytes=len(message.body),
         headers_json=bounded_headers(headers),
         tracking_id=clean(message.tag(TRACKING_HEADER))[:LONGEST_TRACKING_ID],
-        published_by=_publisher(properties, read),
+        published_by=bounded(
+            properties.app_id or (read and read.publisher) or properties.user_id or ""
+        ),
         content_type=bounded(properties.content_type or ""),
         body_base64=b64encode(message.body).decode() if is_kept else "",
         properties_base64=b64encode(properties.raw).decode() if is_kept else "",
@@ -195,12 +196,6 @@ STAMPS: tuple[tuple[str, Callable[[Any], datetime | None]], ...] = (
     ("NServiceBus.TimeSent", _of_text),
 )
 SOURCES = {PUBLISHED_AT_HEADER: "delayboard"}
-
-
-def _publisher(properties: Properties, read: Description | None) -> str:
-    """Who published it, as the message itself says; "" when it does not."""
-    stated = properties.app_id or (read and read.publisher)
-    return bounded(stated or properties.user_id or "")
 
 
 def version_of(headers: Mapping[str, Any]) -> str:

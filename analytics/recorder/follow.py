@@ -11,21 +11,23 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from time import monotonic
 
 from django import db
 from django.conf import settings
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 
-from analytics.events import MessageEvent
+from analytics import facts, minutes, observation
+from analytics.events import PROBE, MessageEvent
 from analytics.log import RECORDED, lines_from, name_of, readable, take_lock, written_hours
-from analytics.models import LogHost, LogPosition
+from analytics.models import Firehose, LogHost, LogPosition
 from analytics.recorder import pressure
-from analytics.recorder.index import index
 from analytics.recorder.record import Beat, RecordingFailed
+from analytics.scheduled import projection
 from analytics.scheduled.queries import texts
 from topology.models import Topology
 
@@ -151,10 +153,10 @@ class Follower:
         of_recorders: dict[tuple[str, ...], list[Path]] = defaultdict(list)
         for path in sorted(self._unfinished):
             of_recorders[tuple(path.name.split(".")[:2])].append(path)
-        return [self._find_earliest(paths) for paths in of_recorders.values()]
-
-    def _find_earliest(self, paths: Sequence[Path]) -> Path:
-        return paths[0] if len(paths) == 1 else min(paths, key=self._next_line_at)
+        return [
+            paths[0] if len(paths) == 1 else min(paths, key=self._next_line_at)
+            for paths in of_recorders.values()
+        ]
 
     def _next_line_at(self, path: Path) -> datetime:
         """When the next line was recorded. One that is none is in nobody's way."""
@@ -255,3 +257,36 @@ class Follower:
     def _move_on(self, name: str, position: int) -> None:
         moved = {"bytes_read": position, "log": self._host}
         LogPosition.objects.update_or_create(path=name, defaults=moved)
+
+
+def index(topology: Topology, events: Sequence[MessageEvent]) -> None:
+    """Bring the scheduled messages and the minutes up to these events.
+
+    Within the caller's transaction.
+    """
+    if connection.features.has_select_for_update:
+        # An entry and its exit may be in the logs of two hosts: neither may miss the other.
+        list(Topology.objects.select_for_update(no_key=True).filter(pk=topology.pk).values("pk"))
+    observed = [event for event in events if event.source not in (facts.SOURCE, PROBE)]
+    stated = [event for event in events if event.source == facts.SOURCE]
+    if stated and is_seen_by_nobody(topology):
+        observed += [as_entry(event) for event in stated if is_delayed(event)]
+    fresh = projection.without_repeats(topology, observed)
+    closed = projection.project(topology, fresh)
+    minutes.count(topology, fresh, closed)
+
+
+def is_seen_by_nobody(topology: Topology) -> bool:
+    """Whether what Delayboard publishes into its delays is all that is known of its entries."""
+    is_untapped = "entry" in observation.untapped(topology)
+    return is_untapped and not Firehose.objects.filter(broker_id=topology.broker_id).exists()
+
+
+def is_delayed(event: MessageEvent) -> bool:
+    return event.kind == "published" and event.requested_delay_ms > 0
+
+
+def as_entry(event: MessageEvent) -> MessageEvent:
+    """Delayboard's own publishing of a delayed message, as a tap would have seen it."""
+    due_at = event.recorded_at + timedelta(milliseconds=event.requested_delay_ms)
+    return replace(event, kind="scheduled", attempt=1, due_at=due_at)

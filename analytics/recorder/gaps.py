@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 
 from analytics.models import Gap, Recording
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.broker.time_limit import run_in_background
 from topology.models import Topology
 
 AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
 # RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
 STATISTICS_SECONDS, CHECK_SECONDS = 12.0, 0.5
+
+CHECK_SECONDS = 5.0
+TOO_SLOW = "The recorder read the tap too slowly. The tap was full and dropped copies."
 
 
 @dataclass(frozen=True)
@@ -147,3 +153,50 @@ def _count_loss_while_away(topology: Topology, *, wait_seconds: float) -> Loss |
         f"The recorder did not read the tap. The tap was full ({full}) and dropped copies.",
         fill.dropped,
     )
+
+
+class Overflow:
+    """Looks at one tap while its recorder is behind; used by the recorder's thread."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._pending: Future[Fill] | None = None
+        self._checked_at = float("-inf")
+        self._sure_at = datetime.now(UTC)
+        self._dropped_before: int | None = None
+        self._is_over = False
+
+    def step(self, *, is_behind: bool) -> None:
+        """Begin a look when it is time, take up the answer of one that was begun."""
+        if self._pending is None:
+            is_first, since = self._checked_at < 0, monotonic() - self._checked_at
+            if is_first or ((is_behind or self._is_over) and since > CHECK_SECONDS):
+                self._pending = run_in_background(self._read_fill, "check a tap")
+            elif not is_behind and not self._is_over:
+                self._sure_at = datetime.now(UTC)
+            return
+        if not self._pending.done():
+            return
+        asked, self._pending, self._checked_at = self._pending, None, monotonic()
+        try:
+            self.take(asked.result(), is_behind=is_behind)
+        except BrokerError:
+            # The recorder has its own connection, and reports problems with the broker.
+            return
+
+    def take(self, fill: Fill, *, is_behind: bool) -> None:
+        """What a look has shown. The gap ends when the tap is read as it fills again."""
+        if fill.is_full:
+            self._is_over = True
+        elif self._is_over and not is_behind:
+            before, now = self._dropped_before, fill.dropped
+            dropped = None if before is None or now is None else max(0, now - before)
+            write(self._topology, self._sure_at, Loss(TOO_SLOW, dropped))
+            self._is_over = False
+        if not self._is_over:
+            self._sure_at = datetime.now(UTC)
+            self._dropped_before = fill.dropped
+
+    def _read_fill(self) -> Fill:
+        with Management(self._topology.broker.address) as management:
+            return read_fill(management.queue(self._topology.tap_queue))

@@ -21,7 +21,7 @@ from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder
 from analytics.recorder.shared_rows import shared
-from analytics.scheduled.queries.not_observed import settle_one
+from analytics.scheduled.close_rows import settle_one
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import NotFound
@@ -58,7 +58,10 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     do not match the pattern, excluded), caught_up, last_at. Raises BrokerError, LogError and
     RecordingFailed, each with a sentence; another call continues.
     """
-    _settle_not_observed(_load_topology(topology_id))
+    topology = _load_topology(topology_id)
+    if topology.applied_at is not None and not Recording.objects.filter(topology=topology).exists():
+        # One that was adopted may have had messages of ours in it before it was tapped.
+        settle_one(topology, topology.applied_at)
     while not stop.is_set():
         topology = _load_topology(topology_id)
         if topology.tap_type == "stream":
@@ -87,13 +90,6 @@ def _replace_stream(topology: Topology) -> None:
 
 def _load_topology(topology_id: int) -> Topology:
     return Topology.objects.select_related("broker").get(pk=topology_id)
-
-
-def _settle_not_observed(topology: Topology) -> None:
-    """One that was adopted may have had messages of ours in it before it was tapped."""
-    is_first = not Recording.objects.filter(topology=topology).exists()
-    if is_first and topology.applied_at is not None:
-        settle_one(topology, topology.applied_at)
 
 
 def _record_tap(topology: Topology, stop: Event, beat: Beat, *, until: float | None = None) -> None:

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics import nightly
 from analytics.models import NightlyReport, Run, Slo
+from analytics.models.results import Within
 from analytics.models.run import RunState
-from analytics.models.slo import Within
 from analytics.results import messages as messages_of
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
@@ -27,7 +27,7 @@ from analytics.results.read import (
     report,
 )
 from analytics.results.section import VIEWS
-from analytics.retention.index_rows import DELIVERED
+from analytics.retention.rules import DELIVERED
 from topology import access, audit
 from topology.content.export_format import csv_line
 from topology.delays import format_ms

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, message_page
 from analytics.scheduled.pages.scheduled_page import ScheduledList, load_list
-from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar
@@ -40,7 +40,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     brokers = choice.shown
     now = datetime.now(UTC)
     hidden = redaction.rules_by_broker(request.user, brokers)
-    filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    filters = listing.allowed(parse(request.GET.dict(), now), brokers, hidden)
     form = request.GET.get("as", "")
     if form:
         return _export(request, brokers, filters, form, now, hidden)

@@ -12,9 +12,9 @@ from analytics import topology_history as history
 from analytics.charts import figures as charts
 from analytics.models import Firehose
 from analytics.observation import untapped
-from analytics.retention.index_rows import MINUTES
+from analytics.retention.rules import MINUTES
 from analytics.scheduled.pages.scheduled_page import load_list
-from analytics.scheduled.queries import search
+from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
 from topology.database.paging import row_number
@@ -27,7 +27,7 @@ from topology.views.topologies.shared import head_context, with_topology
 def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
     now, broker = datetime.now(UTC), topology.broker
     hidden = {broker.pk: redaction.rules_for(request.user, broker)}
-    filters = search.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
+    filters = listing.allowed(parse({"topology": topology.slug}, now), [broker], hidden)
     after = row_number(request.GET.get("after", ""))
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {

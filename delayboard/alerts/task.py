@@ -1,15 +1,16 @@
-"""The background task of alerts: one worker at a time, by the lease of one row.
+"""The background task of alerts and nightly reports: one worker at a time, by the lease of one row.
 
 What waits is claimed in a row before it is sent, so that a kill repeats a message at most once.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import smtplib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import UTC, date, datetime, timedelta
+from functools import cache, partial
 from threading import Event
 
 import apprise
@@ -17,11 +18,21 @@ from apprise.attachment.memory import AttachMemory
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 
-from delayboard.alerts.address import ASSET, hide_address, make_url
-from delayboard.alerts.messages import ALL_CLEAR, note_problems, write_message
-from delayboard.alerts.reports import list_files, write_json, write_reports
+from analytics.models import NightlyReport, Run
+from analytics.results.contents import contents
+from analytics.results.nightly_report import as_json, as_text, first_day, report_of
+from analytics.results.period import complete_at
+from delayboard.alerts.messages import (
+    ALL_CLEAR,
+    ASSET,
+    hide_address,
+    make_url,
+    note_problems,
+    write_message,
+)
 from delayboard.models.alert import AlertChannel, AlertMessage, AlertReceiver, AlertState
 from delayboard.models.background_task import Beat
 from delayboard.now.board import overview
@@ -49,6 +60,9 @@ CHECK_EVERY = timedelta(seconds=10)
 IDLE_CHECK_EVERY = timedelta(minutes=1)
 BROKER_AGE = timedelta(seconds=10)
 IDLE_SECONDS = 1.0
+
+# Characters of the column of a title.
+TITLE_LENGTH = 200
 
 
 def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
@@ -223,3 +237,45 @@ def _post(
         return ""
     said = " ".join(entry.message for entry in result.logs() if entry.level in LEVELS)
     return " ".join(said.split()) or "The service did not accept the message."
+
+
+def write_reports(now: datetime) -> None:
+    """Write a message about each report of a whole day, once, from the next report on."""
+    computed_at = Run.objects.filter(day=OuterRef("day")).values("finished_at")
+    stored = NightlyReport.objects.filter(day__gte=first_day(now), day__lt=now.date())
+    stored = stored.annotate(computed_at=Coalesce(Subquery(computed_at), "made_at"))
+    # Each report once, however many receive it.
+    texts = cache(_make_texts)
+    for receiver in AlertReceiver.objects.exclude(reports_from=None):
+        known = receiver.messages.exclude(report=None).values("report")
+        new = stored.filter(made_at__gt=receiver.reports_from).exclude(pk__in=known)
+        for report in new.defer("html", "pdf"):
+            if min(report.made_at, report.computed_at) >= complete_at(report.day):
+                title, body = texts(report.day)
+                message = AlertMessage(
+                    receiver=receiver, title=title, body=body, report=report, created_at=now
+                )
+                # Another worker may write it at the same time.
+                AlertMessage.objects.bulk_create([message], ignore_conflicts=True)
+
+
+def _make_texts(day: date) -> tuple[str, str]:
+    """The title and the body."""
+    found = report_of(day)
+    sentences = contents(found)["sentences"]
+    grave = f": {sentences[0].headline.rstrip('.')}" if sentences and not found.is_empty else ""
+    return f"Delayboard report {day}{grave}"[:TITLE_LENGTH], as_text(found)
+
+
+def list_files(report: NightlyReport) -> list[tuple[str, bytes, str]]:
+    """The files of a mail: name, content and type."""
+    name = f"delayboard-report-{report.day}"
+    files = [(f"{name}.html", report.html.encode(), "text/html")]
+    if report.pdf is not None:
+        files.append((f"{name}.pdf", bytes(report.pdf), "application/pdf"))
+    return files
+
+
+def write_json(report: NightlyReport) -> bytes:
+    """What `manage.py report --json` prints."""
+    return json.dumps(as_json(report_of(report.day))).encode()

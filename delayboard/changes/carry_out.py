@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Event, Thread
@@ -20,9 +20,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from delayboard.changes import take
+from delayboard.changes.check import HORIZON
 from delayboard.changes.copies import publish_copies, publish_in_place
-from delayboard.changes.limits import GRACE, HORIZON
-from delayboard.changes.session import Session
+from delayboard.changes.select_messages import SelectedMessages
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -31,7 +31,7 @@ from delayboard.models import (
     ScheduledChange,
 )
 from delayboard.models.scheduled_change import OPEN
-from topology import audit
+from topology import audit, work
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.message import Message, Publish
@@ -48,7 +48,7 @@ DOUBT_SECONDS = 1.0
 # virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
 GATHER_SECONDS = 0.5
 # Seconds after which changes are too old to forward anything: one may be requested just before the
-# due time (limits.SHORTEST_NOTICE), and must be known by then.
+# due time (check.SHORTEST_NOTICE), and must be known by then.
 FRESH_SECONDS = 2.0
 _T = TypeVar("_T")
 
@@ -91,7 +91,9 @@ class Executor:
         self._written = dict(self.counts)
         self._refresh_at = 0.0
         self._watch_at = 0.0
-        self._watch_seconds = WATCH_SECONDS if _is_bound_again(self._row) else REFRESH_SECONDS
+        topologies = Topology.objects.filter(pk__in=self._row.changes.values("topology"))
+        is_bound_again = any(one.pattern.binds_again(one.parsed) for one in topologies)
+        self._watch_seconds = WATCH_SECONDS if is_bound_again else REFRESH_SECONDS
         # Since the last look: the changes whose messages came, and what was counted as passed.
         self._came: deque[int] = deque()
         self._passed = 0
@@ -161,7 +163,7 @@ class Executor:
         self._check()
         publish_copies(self._row, self._pulse)
         # After a broker came back, its queues first find out that their former consumer is gone.
-        if self.is_quiet and time.monotonic() > self._opened_at + GRACE.total_seconds():
+        if self.is_quiet and time.monotonic() > self._opened_at + take.GRACE.total_seconds():
             take.abandon(
                 self._row.changes.all(),
                 "The message did not reach the intercept queue. RabbitMQ may have delivered it.",
@@ -291,11 +293,6 @@ def executing(session: Session) -> Iterator[Executor]:
             executor.write_counts()
 
 
-def _is_bound_again(row: Interception) -> bool:
-    topologies = Topology.objects.filter(pk__in=row.changes.values("topology"))
-    return any(one.pattern.binds_again(one.parsed) for one in topologies)
-
-
 def _take_all(given: deque[_T]) -> list[_T]:
     """What is there now: the forwarder adds more meanwhile."""
     return [given.popleft() for _ in range(len(given))]
@@ -311,3 +308,34 @@ def _end(moved: Intercepted, publish: Publish, check: TapCheck) -> bool:
         take.fail(moved.change, why)
         return False
     return take.finish(moved.change, publish)
+
+
+class Session:
+    """One worker's time with an interception, under its lease."""
+
+    def __init__(
+        self, row: Interception, lease: work.Lease, stop: Event, alive: Callable[[], None]
+    ) -> None:
+        self.row = row
+        self.lease = lease
+        self.stop = stop
+        self.objects = row.objects_of_broker
+        self.selection = SelectedMessages(row)
+        self._alive = alive
+        self._reported = row.work.error
+
+    def step(self) -> None:
+        """Raises Stopped when another has it: then nothing more may be done."""
+        self.lease.pulse(0, 0)
+        self._alive()
+
+    def set_state(self, state: InterceptionState) -> None:
+        self.step()
+        Interception.objects.filter(pk=self.row.pk).update(state=state)
+        self.row.state = state
+
+    def report(self, error: str) -> None:
+        """Show what keeps the messages waiting; "" when nothing does."""
+        if error != self._reported:
+            self._reported = error
+            self.lease.report(error)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
+from delayboard.changes.outgoing import rebuild
 from delayboard.changes.point import (
     ONLY_CANCEL,
     Point,
@@ -21,7 +21,6 @@ from delayboard.changes.point import (
     is_only_cancelled,
     unreadable,
 )
-from delayboard.changes.rebuild import rebuild
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -37,6 +36,12 @@ from topology.models import Broker, State, Topology, WorkState
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 
+# Time before the first due time at which the interception begins: a worker looks every second.
+LEAD = timedelta(seconds=10)
+# It continues for a change that is due within this time; with the lead alone it would end at once.
+HORIZON = LEAD + timedelta(seconds=20)
+# What is due sooner cannot be changed any more.
+SHORTEST_NOTICE = timedelta(seconds=4)
 LEFT = "The message has left its delay."
 CHANGED = "Another change of this message is already requested. Undo that change first."
 COPIED = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from django.db import transaction
 from django.utils import timezone
 
 from analytics import facts
 from delayboard.changes import take
-from delayboard.changes.limits import MARGIN
-from delayboard.changes.outgoing import replacement
-from delayboard.changes.rebuild import rebuild
+from delayboard.changes.outgoing import rebuild, replacement
 from delayboard.models import ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
@@ -22,6 +21,8 @@ from topology.message import Message, Publish
 from topology.operations.answers import TapCheck, answer_of, find_known
 from topology.patterns.pattern import ParamsError
 
+# A copy that is published later could follow its message.
+MARGIN = timedelta(seconds=1)
 # Copies published between two looks at the broker; a kill can repeat these, each marked.
 AT_ONCE = 20
 

@@ -22,8 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from delayboard.changes.carry_out import Executor, Intercepted
-from delayboard.changes.session import Session
+from delayboard.changes.carry_out import Executor, Intercepted, Session
 from delayboard.models import ChangeState, InterceptionState
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
@@ -143,7 +142,10 @@ class Forwarder:
         if self._done_since is not None and not self._is_released and self._is_idle():
             is_late = now - self._done_since > PATIENCE_SECONDS
             if (is_quiet or is_late) and self._is_empty():
-                self._release()
+                executor.is_released = True
+                self._session.set_state(InterceptionState.ENDING)
+                self._management.bind(self._objects.detour.switch)
+                self._is_released = True
 
     def _confirm(self, tag: int) -> None:
         if tag in self._again:
@@ -211,12 +213,6 @@ class Forwarder:
             self._is_ending = True
             self._taking.end()
         return self._is_idle()
-
-    def _release(self) -> None:
-        self._executor.is_released = True
-        self._session.set_state(InterceptionState.ENDING)
-        self._management.bind(self._objects.detour.switch)
-        self._is_released = True
 
     def _is_empty(self) -> bool:
         """Whether the queue is empty. What was on its way comes before the second answer."""

@@ -17,14 +17,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from delayboard.changes import take
-from delayboard.changes.carry_out import executing
-from delayboard.changes.check import known_point
+from delayboard.changes.carry_out import Session, executing
+from delayboard.changes.check import HORIZON, LEAD, known_point
 from delayboard.changes.copies import publish_copies
 from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder
-from delayboard.changes.limits import HORIZON, LEAD
 from delayboard.changes.point import NoQueue, Unchangeable, exit_of
 from delayboard.changes.request import begins_at, opens_at
-from delayboard.changes.session import Session
 from delayboard.models import Interception, InterceptionState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import ChangeVerdict, bound_again_when
-from delayboard.changes.limits import LEAD
+from delayboard.changes.check import LEAD, ChangeVerdict, bound_again_when
 from delayboard.changes.select_messages import ALL, Selection, selector_of, selectors_of
 from delayboard.models import ScheduledChange
 from delayboard.models.scheduled_change import OPEN

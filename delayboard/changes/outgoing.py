@@ -1,4 +1,4 @@
-"""What is published in place of a changed message."""
+"""What is published in place of a changed message, from the message or its recorded copy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from typing import Any
 
 from django.utils import timezone
 
-from analytics.models import ScheduledMessage
+from analytics.models import ScheduledBody, ScheduledMessage
+from analytics.recorder.copies import STORED_BODY_BYTES, content_of
 from delayboard.changes.point import exit_of
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
+from topology.broker.properties.read import read_properties
 from topology.definitions import Definitions
 from topology.message import DOUBLED_HEADER, Message, Publish, Route
 from topology.transfer.prepare import prepare
 
 # Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
 CHANGE_HEADER = "x-opt-delayboard-change"
+
+NO_BODY = (
+    "Delayboard has no body of this message, so it cannot publish a copy. Reschedule the message "
+    "to a later time; for later messages, enable body storage on the page of the topology."
+)
+TOO_LARGE = (
+    "The body of this message is larger than 64 KiB, so Delayboard did not store it and cannot "
+    "publish a copy. Reschedule the message to a later time."
+)
+INCOMPLETE = (
+    "Delayboard did not record every property of this message, so it cannot publish a copy."
+)
 
 
 def stated_headers(change: ScheduledChange) -> dict[str, str]:
@@ -59,3 +73,18 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
         route = topology.pattern.route(params, left, change.destination)
     publish = prepare(route, message.properties, message.body, stated)
     return Definitions(queues=route.declares.queues), publish
+
+
+def rebuild(row: ScheduledMessage) -> Message | str:
+    """The message whose content has the recorded hash, or why there is none.
+
+    Its properties are the bytes that were recorded, with every type and in their order.
+    """
+    if row.size > STORED_BODY_BYTES:
+        return TOO_LARGE
+    kept = ScheduledBody.objects.filter(message=row).first()
+    if kept is None:
+        return NO_BODY
+    properties = read_properties(bytes(kept.properties))
+    message = Message(row.exchange, row.routing_key, properties, bytes(kept.body))
+    return message if content_of(message) == row.content_id else INCOMPLETE

@@ -12,8 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import ChangeVerdict, check, check_again
-from delayboard.changes.limits import LEAD
+from delayboard.changes.check import LEAD, ChangeVerdict, check, check_again
 from delayboard.changes.point import Point
 from delayboard.changes.select_messages import (
     Selection,

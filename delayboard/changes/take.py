@@ -15,8 +15,8 @@ from analytics import facts
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from analytics.scheduled.rows.close_moved import close_rows
-from delayboard.changes.limits import GRACE, LEAD, REMEMBERED
+from analytics.scheduled.close_rows import close_rows
+from delayboard.changes.check import LEAD
 from delayboard.changes.outgoing import CHANGE_HEADER, headers_of, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
@@ -26,6 +26,10 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
+# Time after its due time when a message that did not come is abandoned, once nothing is waiting.
+GRACE = timedelta(seconds=30)
+# Time for which a message that was taken out is known, should it come once more.
+REMEMBERED = timedelta(hours=1)
 # What the audit log calls a change that took effect.
 ACTIONS = {
     ChangeKind.CANCEL: "message cancelled",

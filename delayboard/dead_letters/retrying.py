@@ -15,7 +15,7 @@ from analytics.scheduled.pages import scheduled_page
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.search import ScheduledSearch
+from analytics.scheduled.queries.listing import ScheduledSearch
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import Doubt
 from analytics.scheduled.summaries.counts import Scope

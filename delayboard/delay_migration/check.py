@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min
 from analytics.models import Firehose, Recording, ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import untapped
-from analytics.recorder.index import is_seen_by_nobody
+from analytics.recorder.follow import is_seen_by_nobody
 from delayboard.delay_migration.places import (
     CHAIN_KINDS,
     OTHERS,

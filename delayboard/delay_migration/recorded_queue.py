@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from analytics.scheduled.rows.close_moved import close_moved
+from analytics.scheduled.close_rows import close_moved
 from delayboard.models import DelayMigration, MovedMessage
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.message import Publish

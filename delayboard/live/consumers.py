@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableMapping
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from channels.security.websocket import OriginValidator, WebsocketDenier
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
+from django.urls import path
 from structlog.contextvars import bind_contextvars
 
 from delayboard.live import subjects
@@ -17,6 +24,8 @@ from delayboard.live.guard import NOT_ALLOWED, OpenPage, guard
 from delayboard.sign_in.second_factor import MISSING
 
 NOT_SIGNED_IN = 4401
+
+SCHEMES = {"ws": "http", "wss": "https"}
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -86,3 +95,47 @@ class NowhereConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         await self.accept()
         await self.close(NOT_ALLOWED)
+
+
+class SameOriginValidator:
+    """Accepts a socket whose Origin has the scheme, host and port of the site itself.
+
+    CSRF_TRUSTED_ORIGINS are accepted too, as Django does for forms.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> Any:
+        validator = OriginValidator(self.application, allowed_origins(scope))
+        if not has_valid_port(scope):
+            return await WebsocketDenier()(scope, receive, send)
+        return await validator(scope, receive, send)
+
+
+def allowed_origins(scope: MutableMapping[str, Any]) -> list[str]:
+    """The site's own origin, by its Host header, and the trusted ones; "*." becomes "."."""
+    trusted = [origin.replace("://*.", "://.") for origin in settings.CSRF_TRUSTED_ORIGINS]
+    scheme = SCHEMES.get(scope.get("scheme", "ws"), "http")
+    request = ASGIRequest({**scope, "type": "http", "scheme": scheme, "method": "GET"}, BytesIO())
+    try:
+        return [f"{request.scheme}://{request.get_host()}", *trusted]
+    except DisallowedHost:
+        return trusted
+
+
+def has_valid_port(scope: MutableMapping[str, Any]) -> bool:
+    """Whether the Origin header can be read: the validator raises ValueError otherwise."""
+    for name, value in scope["headers"]:
+        if name == b"origin":
+            try:
+                urlsplit(value.decode("latin1")).port  # noqa: B018
+            except ValueError:
+                return False
+    return True
+
+
+websocket_urlpatterns = [
+    path("ws/<slug:kind>/<str:name>/", LiveConsumer.as_asgi()),
+    path("<path:anything>", NowhereConsumer.as_asgi()),
+]

@@ -22,8 +22,8 @@ from analytics.scheduled.summaries.counts import Scope
 from delayboard.delay_migration.request import open_migrations
 from delayboard.models import BatchState, ReplayBatch
 from topology.content.text import count_of, count_text
-from topology.findings.severity import Count as FindingCount
-from topology.findings.severity import Severity as FindingSeverity
+from topology.findings.evidence import Count as FindingCount
+from topology.findings.evidence import Severity as FindingSeverity
 from topology.models import Broker, Drift, MissingBinding, State, Topology
 from topology.snapshots import Latest
 

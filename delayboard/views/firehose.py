@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
-from analytics.recorder.firehose import switch
+from analytics.recorder import firehose_switch as switch
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import task_key
 from delayboard.views.show_refusal import show_refusal

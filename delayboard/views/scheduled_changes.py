@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
-from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read, wait_queue
 from delayboard.changes.other_messages import count_other_messages
@@ -173,7 +173,7 @@ def _matching(request: HttpRequest, now: datetime) -> list[ScheduledMessage] | H
     choice = access.choose_brokers(request, Role.OPERATOR)
     brokers = choice.shown
     hidden = redaction.rules_by_broker(request.user, brokers)
-    wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    wanted = listing.allowed(parse(request.GET.dict(), now), brokers, hidden)
     rows: list[ScheduledMessage] = []
     if not choice.visible:
         raise PermissionDenied("This action needs the role operator on a broker.")

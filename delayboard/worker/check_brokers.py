@@ -1,22 +1,33 @@
-"""Records findings, drift and consumption peaks of each broker from its newest snapshot."""
+"""What the worker looks at in each broker again and again.
+
+Findings, drift and consumption peaks from the newest snapshot; destinations without a binding and
+stuck messages; and every minute samples of dead-letter queues and of the counters of Now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
 from analytics.consumption import ConsumptionMeter
-from analytics.probes.kept_probes import find_kept_probes
+from analytics.probes.keep_probing import find_kept_probes
 from analytics.scheduled.summaries.blocked import find_blocked
+from analytics.scheduled.summaries.destinations import update_missing_bindings
+from delayboard.dead_letters.queues.growth import sample
+from delayboard.models import CounterSample
+from delayboard.now.board import BROKER_AGE, overview
 from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
-from topology.models import Broker
+from topology.models import Broker, MissingBinding, State, Topology
 from topology.operations.drift import DriftCheck
-from topology.operations.finding_rows import record_findings
-from topology.operations.queue_reports import replace_counted, with_reports
+from topology.operations.finding_rows import record_findings, replace_counted, with_reports
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.destinations import has_free_destinations
+from topology.snapshot import Snapshot
 
 # Age of a snapshot after which a broker that nobody else watches is polled.
 AGE = timedelta(seconds=10)
@@ -24,6 +35,11 @@ AGE = timedelta(seconds=10)
 WRITE_AGAIN = timedelta(minutes=1)
 # Time after which the reports of a worker that stopped end.
 REPORTED_FOR = timedelta(minutes=1)
+
+# The broker counts every five seconds.
+CHECK_SECONDS = 5.0
+
+EVERY_SECONDS = 60.0
 
 
 class BrokerCheck:
@@ -68,3 +84,62 @@ class BrokerCheck:
         if before is None or before[0] != counts or at - before[1] >= WRITE_AGAIN:
             record_findings(broker, found, at)
             self._recorded[broker.pk] = (counts, at)
+
+
+class BindingWatch:
+    """Compares each snapshot with the one of the look before."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Snapshot] = {}
+
+    def check(self, **_: object) -> dict[str, object]:
+        """Update the rows of every applied topology whose broker answers.
+
+        Returns missing (destinations without a binding), stuck and waiting (messages).
+        """
+        deleted = MissingBinding.objects.exclude(topology__state=State.APPLIED)
+        if deleted.exists():
+            deleted.delete()
+        by_broker: dict[int, list[Topology]] = {}
+        for topology in Topology.objects.filter(state=State.APPLIED).select_related("broker"):
+            with suppress(ParamsError):
+                if has_free_destinations(topology.pattern, topology.parsed):
+                    by_broker.setdefault(topology.broker_id, []).append(topology)
+        rows = [row for found in by_broker.values() for row in self._check(found)]
+        return {
+            "missing": sum(bool(row.destination) for row in rows),
+            "stuck": sum(row.stuck for row in rows),
+            "waiting": sum(row.waiting for row in rows),
+        }
+
+    def _check(self, topologies: list[Topology]) -> list[MissingBinding]:
+        broker: Broker = topologies[0].broker
+        known = snapshots.fresh(broker, timedelta(seconds=CHECK_SECONDS / 2))
+        earlier = self._seen.get(broker.pk)
+        if known.error or known.snapshot is None:
+            return list(MissingBinding.objects.filter(topology__in=topologies))
+        if earlier is None or known.snapshot.taken_at > earlier.taken_at:
+            self._seen[broker.pk] = known.snapshot
+        else:
+            earlier = None
+        return [
+            row
+            for topology in topologies
+            for row in update_missing_bindings(topology, known.snapshot, earlier)
+        ]
+
+
+def sample_all(**_: object) -> dict[str, object]:
+    """Sample now; returns sampled_at and sampled, how many queues."""
+    now = datetime.now(UTC)
+    sampled = sample(now)
+    sample_counters(now)
+    return {"sampled": sampled, "sampled_at": now.isoformat()}
+
+
+def sample_counters(now: datetime) -> None:
+    """Store the known counters of each broker."""
+    for broker in Broker.objects.all():
+        figures = overview([broker], now, BROKER_AGE).counters
+        numbers = {one.key: one.number for one in figures if one.number is not None}
+        CounterSample.objects.create(broker=broker, at=now, numbers=numbers)

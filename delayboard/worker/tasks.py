@@ -13,13 +13,13 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from analytics import nightly
+from analytics.facts import write_facts
 from analytics.models import Firehose
 from analytics.probes.keep_probing import keep_probing
-from analytics.recorder.firehose.record import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from analytics.recorder.write_facts import write_facts
-from analytics.results.nightly_report.store import store_due
+from analytics.recorder.record_firehose import record_firehose
+from analytics.results.nightly_report import store_due
 from delayboard.alerts.task import keep_alerting
 from delayboard.changes import intercept, read_queue
 from delayboard.changes.request import READ
@@ -52,13 +52,16 @@ from delayboard.models.background_task import (
 )
 from delayboard.publishing import publish_job
 from delayboard.worker import watch_addresses
-from delayboard.worker.check_brokers import BrokerCheck
+from delayboard.worker.check_brokers import (
+    CHECK_SECONDS,
+    EVERY_SECONDS,
+    BindingWatch,
+    BrokerCheck,
+    sample_all,
+)
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.keep_sending import keep_sending
-from delayboard.worker.repeat import BEAT_SECONDS, repeat
-from delayboard.worker.sampling import EVERY_SECONDS, sample_all
 from delayboard.worker.schedule import request_due_runs
-from delayboard.worker.watch_bindings import CHECK_SECONDS, BindingWatch
 from topology import work
 from topology.models import State, Topology, Work
 from topology.models.read_only import finishing
@@ -75,6 +78,8 @@ IDLE_SECONDS = 0.5
 REPLAYERS = 3
 # Publish jobs that are sent at the same time.
 PUBLISHERS = 2
+
+BEAT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -312,3 +317,21 @@ class _FreeKinds:
 
 
 _free = _FreeKinds()
+
+
+def repeat(do: Callable[..., object], seconds: float, *, stop: Event, beat: Beat) -> None:
+    """Call `do`, and again after so many seconds, until `stop` is set.
+
+    It gets `stop`, and `alive` to call at least every few seconds. `beat` gets the details that it
+    returned last, if any.
+    """
+    details: Mapping[str, object] = {}
+    while not stop.is_set():
+        found = do(stop=stop, alive=partial(beat, details))
+        details = found if isinstance(found, Mapping) else {}
+        due_at = monotonic() + seconds
+        is_due = False
+        while not is_due:
+            beat(details)
+            stop.wait(min(BEAT_SECONDS, max(0.0, due_at - monotonic())))
+            is_due = stop.is_set() or monotonic() >= due_at

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analytics.models import ConsumptionPeak
+from analytics.scheduled import projection
 from analytics.scheduled.queries.filter import parse
-from analytics.scheduled.rows import projection
 from analytics.scheduled.summaries import counts
 from analytics.views.due_calendar import DueCalendar, due_calendar, short_count
 from tests.analytics.builders import an_entry

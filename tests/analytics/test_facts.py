@@ -11,9 +11,9 @@ from django.db import transaction
 
 from analytics import facts
 from analytics.events import LARGEST_NUMBER
+from analytics.facts import write_batch, write_facts
 from analytics.log import EventLog, LogError
 from analytics.models import Fact
-from analytics.recorder.write_facts import write_batch, write_facts
 from tests.analytics.builders import NOON
 from tests.analytics.day_lines import read_day
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams

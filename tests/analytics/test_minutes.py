@@ -9,7 +9,7 @@ import pytest
 from analytics import buckets, minutes
 from analytics.events import MessageEvent
 from analytics.models import Minute
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from tests.analytics.builders import NOON, a_trip, an_entry, an_event, ms
 from topology.models import Topology
 

@@ -14,8 +14,8 @@ from django.db.models import F
 
 from analytics import launch, nightly
 from analytics.models import DayFigures, Run, UnexplainedMessage
+from analytics.results import nightly_report
 from analytics.results.load import forget_day
-from analytics.results.nightly_report import pdf
 from tests.analytics import result_rows
 from topology import work
 from topology.models import Work
@@ -245,7 +245,7 @@ def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
 
 def test_the_command_says_its_steps_and_what_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    monkeypatch.setattr(pdf, "NAMES", ())
+    monkeypatch.setattr(nightly_report, "NAMES", ())
     call_command("run_nightly", "--date", "2026-11-20", stdout=out)
     lines = [re.sub(r"\d+(\.\d)?m?s$", "N s", line) for line in out.getvalue().splitlines()]
     assert lines == [
@@ -265,7 +265,7 @@ def test_the_command_runs_yesterday_by_default() -> None:
 def test_a_range_is_run_day_by_day_with_the_rest_of_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pdf, "NAMES", ())
+    monkeypatch.setattr(nightly_report, "NAMES", ())
     out = StringIO()
     call_command("run_nightly", "--from", "2026-11-18", "--to", "2026-11-20", stdout=out)
     assert Run.objects.filter(state="done").count() == 3

@@ -10,8 +10,8 @@ import pytest
 from analytics.events import decode
 from analytics.launch import TABLES
 from analytics.models import Fact, Probe
-from analytics.probes.choose_delay import LONGEST, USUAL, probe_delays
-from analytics.probes.take_arrivals import mark_late, take
+from analytics.probes.keep_probing import mark_late, take
+from analytics.probes.send_probe import LONGEST, USUAL, probe_delays
 from analytics.results.load import Cut, figures_by_cut
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import delivered

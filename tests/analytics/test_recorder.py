@@ -12,10 +12,9 @@ from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps, shared_rows
-from analytics.recorder.backlog import Backlog
-from analytics.recorder.batches import Recorder
+from analytics.recorder.batches import Backlog, Recorder
 from analytics.recorder.copies import STORED_BODY_BYTES
-from analytics.recorder.overflow import TOO_SLOW, Overflow
+from analytics.recorder.gaps import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
 from tests.analytics.day_lines import read_day
 from tests.topology.builders import delivered

@@ -13,11 +13,17 @@ from django.test import Client
 from analytics.charts import svg
 from analytics.charts.figures import dead_letters
 from analytics.models import NightlyReport, Run
+from analytics.results import nightly_report
 from analytics.results.load import replace_day
-from analytics.results.nightly_report import pdf, store
-from analytics.results.nightly_report.document import as_html, as_json, report_of
-from analytics.results.nightly_report.pdf import PdfError, print_pdf
-from analytics.results.nightly_report.store import days_to_store, store_report
+from analytics.results.nightly_report import (
+    PdfError,
+    as_html,
+    as_json,
+    days_to_store,
+    print_pdf,
+    report_of,
+    store_report,
+)
 from tests.analytics import result_rows
 from tests.builders import make_user
 from topology.models import Broker, Role
@@ -117,7 +123,7 @@ def test_a_report_is_stored_for_each_finished_run_and_again_after_the_next(
     def refuse(html: str, *, alive: object) -> bytes:
         raise PdfError("No PDF: there is no Chromium.")
 
-    monkeypatch.setattr(store, "print_pdf", refuse)
+    monkeypatch.setattr(nightly_report, "print_pdf", refuse)
     now = datetime(2026, 11, 21, 1, tzinfo=UTC)
     assert days_to_store(now) == [DAY]
     store_report(DAY)
@@ -142,7 +148,7 @@ def test_a_missing_pdf_is_logged_once_and_not_for_each_day(
     def refuse(html: str, *, alive: object) -> bytes:
         raise PdfError("No PDF: there is no Chromium.")
 
-    monkeypatch.setattr(store, "print_pdf", refuse)
+    monkeypatch.setattr(nightly_report, "print_pdf", refuse)
     for back in range(3):
         store_report(DAY - timedelta(days=back))
     assert [record.getMessage() for record in caplog.records] == [
@@ -155,12 +161,12 @@ def test_without_chromium_nothing_is_logged_and_the_pdf_is_added_once_there_is_o
 ) -> None:
     now = datetime(2026, 11, 21, 1, tzinfo=UTC)
     with monkeypatch.context() as patched:
-        patched.setattr(pdf, "NAMES", ())
+        patched.setattr(nightly_report, "NAMES", ())
         assert store_report(DAY).pdf_error.startswith("No PDF: Chromium is not installed.")
         assert caplog.records == []
         assert days_to_store(now) == []
     assert days_to_store(now) == [DAY]
-    monkeypatch.setattr(store, "print_pdf", lambda html, alive: b"%PDF-1.4")
+    monkeypatch.setattr(nightly_report, "print_pdf", lambda html, alive: b"%PDF-1.4")
     assert store_report(DAY).pdf == b"%PDF-1.4"
     assert days_to_store(now) == []
 

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import pytest
 
 from analytics import buckets
-from analytics.models.slo import Within
+from analytics.models.results import Within
 from analytics.results.contents import key_figures
 from analytics.results.figures import Figures
 from analytics.results.period import Period, read_period

@@ -17,7 +17,7 @@ from analytics.results.messages import Bucket, find, read_bucket
 from analytics.results.period import Period
 from analytics.results.read import Selection
 from analytics.results.section import VIEWS
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from tests.analytics import result_rows
 from tests.analytics.builders import DELAY, an_entry, an_exit, ms
 from topology.models import Broker, Grant, Role, Topology

@@ -23,7 +23,7 @@ from analytics.results.load import replace_day
 from analytics.results.period import Period
 from analytics.results.section import DEFINITIONS, VIEWS, search_of
 from analytics.results.slo import Attainment
-from analytics.retention.index_rows import DELIVERED
+from analytics.retention.rules import DELIVERED
 from analytics.search.query import Condition, Pattern, Range, parse
 from analytics.views import reports
 from delayboard.dead_letters.search import FIELDS

@@ -19,12 +19,11 @@ from analytics.models import (
     ScheduledBody,
     ScheduledMessage,
 )
-from analytics.retention import index_rows
+from analytics.retention import rules
 from analytics.retention import rules as batches
-from analytics.retention.index_rows import DELIVERED, GAPS, MINUTES, OVERDUE
 from analytics.retention.log_files import DELETING, LOG
-from analytics.retention.rules import clean
-from analytics.scheduled.rows import projection
+from analytics.retention.rules import DELIVERED, GAPS, MINUTES, OVERDUE, clean
+from analytics.scheduled import projection
 from analytics.scheduled.summaries import counts
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from tests.analytics.day_lines import days
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.both_databases
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
-TABLE = (*index_rows.RULES, LOG)
+TABLE = (*rules.RULES, LOG)
 RULES = [rule for rule in TABLE if rule.what]
 NOTHING = dict.fromkeys([rule.what for rule in RULES], 0)
 

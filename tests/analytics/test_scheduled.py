@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from analytics.events import MessageEvent
 from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED, measure_lateness
+from analytics.scheduled import projection
+from analytics.scheduled.close_rows import close_moved
 from analytics.scheduled.queries import listing
-from analytics.scheduled.rows import projection
-from analytics.scheduled.rows.close_moved import close_moved
 from analytics.scheduled.summaries import counts
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology

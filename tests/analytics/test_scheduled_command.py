@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from analytics.models import Gap, Recording
+from analytics.scheduled import projection
 from analytics.scheduled.pages.export import FIELDS
-from analytics.scheduled.rows import projection
 from tests.analytics.builders import an_entry, ms
 from topology.models import State, Topology
 

@@ -10,7 +10,7 @@ from hypothesis.extra.django import TestCase
 from analytics.models import Firehose, ScheduledMessage
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
-from analytics.scheduled.summaries import counts, summary
+from analytics.scheduled.summaries import counts
 from tests.analytics.builders import NOON, ms
 from topology.content.text import NARROW_SPACE
 from topology.models import Broker, MissingBinding, State, Topology
@@ -73,7 +73,7 @@ class Sums(TestCase):
         for query in ({}, {"overdue": "1"}, {"from": "-30m", "until": "+90m"}, {"from": "now"}):
             wanted = parse(query, NOON)
             listed = listing.filter_waiting(brokers, wanted, NOON).count()
-            assert summary.of_counts(counts.scope(brokers, NOON), wanted).matching == listed
+            assert counts.of_counts(counts.scope(brokers, NOON), wanted).matching == listed
 
 
 @pytest.mark.django_db
@@ -113,7 +113,7 @@ def test_a_count_is_exact_up_to_a_number_and_says_so_above_it(
         monkeypatch.setattr(counts, "MOST", most)
         assert counts.describe(counts.count(scope.rows())) == text
         assert counts.find_horizon(scope, NOON, NOON + DAY) == NOON + horizon
-        total = summary.of_counts(scope, parse({"from": "now"}, NOON))
+        total = counts.of_counts(scope, parse({"from": "now"}, NOON))
         assert counts.describe(total.matching) == text
     assert counts.count(scope.rows()) == 4
     monkeypatch.undo()
@@ -131,7 +131,7 @@ def test_what_was_due_before_the_firehose_looked_is_neither_listed_nor_counted()
 
     def numbers() -> tuple[int, int, int, int]:
         scope = counts.scope([broker], NOON)
-        total = summary.of_counts(scope, parse({}, NOON))
+        total = counts.of_counts(scope, parse({}, NOON))
         listed = listing.waiting([broker], now=NOON).count()
         return listed, total.waiting, total.overdue, scope.by_topology[topology.pk]
 
@@ -143,5 +143,5 @@ def test_what_was_due_before_the_firehose_looked_is_neither_listed_nor_counted()
     assert numbers() == (5, 5, 4, 5)
     for query in ({"overdue": "1"}, {"from": "-40m", "until": "+1h"}, {"until": "-30m"}):
         wanted = parse(query, NOON)
-        asked = summary.of_counts(counts.scope([broker], NOON), wanted).matching
+        asked = counts.of_counts(counts.scope([broker], NOON), wanted).matching
         assert asked == listing.filter_waiting([broker], wanted, NOON).count()

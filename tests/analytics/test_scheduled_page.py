@@ -13,9 +13,9 @@ from django.test import AsyncRequestFactory, Client
 from django.urls import reverse
 
 from analytics.models import Gap, Recording, ScheduledMessage
+from analytics.scheduled import projection
 from analytics.scheduled.pages.export import CHUNK, FIELDS
 from analytics.scheduled.pages.scheduled_page import PAGE
-from analytics.scheduled.rows import projection
 from analytics.views import scheduled, streaming
 from tests.analytics.builders import an_entry, ms
 from topology.models import AuditEntry, Grant, RedactionRule, Role, State, Topology

@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from tests.analytics.builders import an_entry, ms
 from topology.models import Broker, Grant, RedactionKind, RedactionRule, Role, Topology
 

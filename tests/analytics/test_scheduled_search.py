@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from analytics.models import ScheduledBody, ScheduledMessage, ScheduledText, TextPosition
-from analytics.scheduled.queries import listing, search, texts
+from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.filter import parse
 from analytics.search import find
 from topology.database import text_index
@@ -46,7 +46,7 @@ def found(topology: Topology, text: str, after: int | None = None) -> tuple[list
     assert not filters.problems
     rows = listing.filter_waiting([topology.broker], filters, NOW)
     result = find.find(
-        search.ScheduledSearch([topology.broker], rows, filters.query), after, WANTED
+        listing.ScheduledSearch([topology.broker], rows, filters.query), after, WANTED
     )
     return list(result.ids), result.was_cut
 
@@ -166,7 +166,7 @@ def test_headers_and_text_bodies_are_searched_by_what_they_say(
 def test_a_search_that_was_cut_goes_on(
     topology: Topology, many: list[ScheduledMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST", 310)
+    monkeypatch.setattr(listing, "MOST", 310)
     monkeypatch.setattr(find, "HEAD", 3)
     monkeypatch.setattr(text_index, "MOST_READ", 1)
     assert found(topology, "message-35") == ([many[35].pk], True)

@@ -16,8 +16,8 @@ from analytics.models import (
     Recording,
     ScheduledMessage,
 )
-from analytics.scheduled.rows import lag, projection
-from analytics.scheduled.summaries import counts
+from analytics.scheduled import projection
+from analytics.scheduled.summaries import completeness, counts
 from analytics.scheduled.summaries.completeness import Doubt, find_doubts
 from tests.analytics.builders import an_entry
 from topology.models import State, Topology
@@ -151,14 +151,14 @@ def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_lo
     file.parent.mkdir(parents=True)
     old, young = an_entry("m8", AGO), an_entry("m9", NOW - timedelta(seconds=1))
     file.write_bytes(encode(old) + b"\n" + encode(young) + b"\n")
-    assert lag.behind(event_log, NOW) == timedelta(minutes=10)
+    assert completeness.find_lag(event_log, NOW) == timedelta(minutes=10)
     (found,) = doubts(applied, 3)
     assert found.why == ("The list is 10m behind the event log.",)
     read = len(encode(old)) + 1
     position = LogPosition.objects.create(path=str(file.relative_to(event_log)), bytes_read=read)
-    assert lag.behind(event_log, NOW) == timedelta(0)
+    assert completeness.find_lag(event_log, NOW) == timedelta(0)
     LogPosition.objects.filter(pk=position.pk).update(bytes_read=file.stat().st_size)
-    assert lag.behind(event_log, NOW) == timedelta(0)
+    assert completeness.find_lag(event_log, NOW) == timedelta(0)
     (file.parent / "import.1.jsonl").write_bytes(encode(old) + b"\n")
-    assert lag.behind(event_log, NOW) == timedelta(0)
-    assert lag.behind(event_log / "elsewhere", NOW) == timedelta(0)
+    assert completeness.find_lag(event_log, NOW) == timedelta(0)
+    assert completeness.find_lag(event_log / "elsewhere", NOW) == timedelta(0)

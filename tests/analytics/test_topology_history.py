@@ -8,7 +8,7 @@ import pytest
 
 from analytics.charts import figures as charts
 from analytics.models import Gap, Minute
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from analytics.topology_history import Width, read_history, read_width
 from tests.analytics.builders import an_entry
 from topology.models import State, Topology

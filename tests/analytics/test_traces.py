@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analytics.recorder.copies import content_of
-from analytics.recorder.firehose.traces import (
+from analytics.recorder.traces import (
     Trace,
     Watched,
     event_of_trace,

@@ -49,7 +49,7 @@ def measure(folder: Path) -> None:
         for number in range(SILENT):
             broker = make_broker(name=f"silent{number}")
             Broker.objects.filter(pk=broker.pk).update(
-                port=port, management_url=f"http://127.0.0.1:{port}"
+                amqp_addresses=f"127.0.0.1:{port}", management_urls=f"http://127.0.0.1:{port}"
             )
         with process("worker") as worker, process("serve") as site:
             eventually(are_recording, "all taps are recorded", seconds=300)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from analytics import compacted, launch
 from analytics.buckets import DELAY_EDGES_MS, EDGES_MS
-from analytics.jobs import compaction, results, session
+from analytics.jobs import __main__, compaction, session
 from analytics.jobs.day import figures
 from analytics.jobs.tables.losses import MOST_IDS
 from tests.bench.event_day import DAY, DAY_US, HOUR_US, WITHOUT_ID, write_day
@@ -155,8 +155,8 @@ def by_spark(spark: SparkSession, log: Path, folder: Path, size: int) -> Rows:
     """Computed and written as Parquet and lines, as a nightly run does."""
     session.tuned(spark, size)
     found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
-    computed = results.compute(spark, found.tables)
-    results.write(computed, f"file://{folder}/results", DAY, folder)
+    computed = __main__.compute(spark, found.tables)
+    __main__.write(computed, f"file://{folder}/results", DAY, folder)
     # A nightly run has a session of its own, whose memory ends with it.
     for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
         rdd.unpersist()

@@ -15,7 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from playwright.sync_api import Page
 
 from analytics.models import ScheduledMessage, Slo
-from analytics.recorder.firehose.switch import switch_on
+from analytics.recorder.firehose_switch import switch_on
 from delayboard.models import (
     BatchState,
     DelayMigration,

@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import Page, expect
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows.projection import project
+from analytics.scheduled.projection import project
 from delayboard.models import ParkedMessage, ParkedState
 from tests.analytics.builders import an_entry
 from tests.browser.sign_in import sign_in

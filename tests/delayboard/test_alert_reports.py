@@ -14,11 +14,10 @@ from django.test import Client
 from django.utils import timezone
 
 from analytics.models import NightlyReport, Run
-from analytics.results.nightly_report import store
+from analytics.results import nightly_report
 from delayboard.alerts import task
 from delayboard.alerts.messages import write_message
-from delayboard.alerts.reports import write_reports
-from delayboard.alerts.task import NO_MAIL, send_due
+from delayboard.alerts.task import NO_MAIL, send_due, write_reports
 from delayboard.models import AlertMessage, AlertReceiver
 from tests.analytics import result_rows
 from tests.builders import make_user
@@ -40,7 +39,7 @@ def mailbox(settings: Any) -> Iterator[Mailbox]:
 
 @pytest.fixture
 def computed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(store, "print_pdf", lambda html, alive: b"%PDF-1.4 a report")
+    monkeypatch.setattr(nightly_report, "print_pdf", lambda html, alive: b"%PDF-1.4 a report")
     result_rows.days([DAY], [{"broker": broker.slug, "topology": "orders"}])
     return Run.objects.create(day=DAY, state="done", finished_at=datetime.now(UTC), lines=7)
 
@@ -56,7 +55,7 @@ def a_receiver(address: str = ADDRESS, channel: str = "email") -> AlertReceiver:
 
 
 def deliver() -> None:
-    store.store_due(Event())
+    nightly_report.store_due(Event())
     write_reports(timezone.now())
     send_due(timezone.now(), lambda: True)
 
@@ -99,9 +98,9 @@ def test_a_report_of_a_part_of_a_day_is_sent_when_the_day_is_whole(
 
 def test_only_reports_of_the_last_days_and_from_the_next_one_on_are_sent(computed: Run) -> None:
     deliver()
-    store.store_report(DAY - timedelta(days=30))
+    nightly_report.store_report(DAY - timedelta(days=30))
     a_receiver()
-    store.store_report(DAY - timedelta(days=31))
+    nightly_report.store_report(DAY - timedelta(days=31))
     write_reports(timezone.now())
     assert not AlertMessage.objects.exists()
 

@@ -14,9 +14,9 @@ from analytics.models import Firehose, Run
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import LATE, task_key
 from delayboard.worker import tasks
-from delayboard.worker.repeat import repeat
 from delayboard.worker.schedule import due_day, find_missing_days, request_due_runs, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
+from delayboard.worker.tasks import repeat
 from tests.builders import make_broker, make_pair
 from topology import work
 from topology.models import State, Work

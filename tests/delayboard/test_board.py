@@ -17,7 +17,7 @@ from analytics.models import (
     Run,
     Slo,
 )
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from delayboard.models import (
     BackgroundTask,
     BatchState,

@@ -10,14 +10,14 @@ import pytest
 
 from analytics.models import Probe
 from delayboard.worker.check_brokers import BrokerCheck
-from delayboard.worker.repeat import repeat
+from delayboard.worker.tasks import repeat
 from tests.builders import make_tapped
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
 from topology.definitions import BrokerObject, Definitions
 from topology.graph.live_values import snapshot_marks
 from topology.models import Broker, Drift, FindingPeriod, State, Topology
-from topology.operations.queue_reports import with_reports
+from topology.operations.finding_rows import with_reports
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.delay_levels.params import level_name
 from topology.snapshot import QueueNumbers

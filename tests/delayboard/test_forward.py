@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from delayboard.changes import forward
-from delayboard.changes.carry_out import Executor
+from delayboard.changes.carry_out import Executor, Session
 from delayboard.changes.forward import Forwarder, Sent
-from delayboard.changes.session import Session
 from delayboard.models import Interception, InterceptionState
 from tests.builders import make_broker
 from topology import work

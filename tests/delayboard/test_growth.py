@@ -10,8 +10,8 @@ from analytics.retention.rules import clean
 from delayboard.dead_letters.queues.growth import Growth, growths, sample
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
 from delayboard.retention.table import DEPTHS
-from delayboard.worker import repeat as repeating
-from delayboard.worker.sampling import EVERY_SECONDS, sample_all
+from delayboard.worker import tasks as repeating
+from delayboard.worker.check_brokers import EVERY_SECONDS, sample_all
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import snapshots

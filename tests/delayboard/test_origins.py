@@ -19,8 +19,8 @@ from websockets.exceptions import InvalidStatus
 
 from delayboard.asgi import application
 from delayboard.live import guard
+from delayboard.live.consumers import allowed_origins
 from delayboard.live.guard import NOT_ALLOWED
-from delayboard.live.origins import allowed_origins
 from tests.builders import make_broker, make_user
 from topology.models import Broker, Role
 

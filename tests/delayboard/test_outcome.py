@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
-from analytics.recorder.index import index
-from analytics.retention.index_rows import DELIVERED
+from analytics.recorder.follow import index
+from analytics.retention.rules import DELIVERED
 from delayboard.dead_letters.replay import summary
 from delayboard.dead_letters.replay.follow import arrivals, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from analytics.recorder.index import index
+from analytics.recorder.follow import index
 from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.message.history import build_later_steps
 from delayboard.dead_letters.parked import store

@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
+from analytics.scheduled.close_rows import settle
 from analytics.scheduled.pages.export import record
 from analytics.scheduled.pages.lines import Reader
+from analytics.scheduled.projection import project
 from analytics.scheduled.queries.listing import read_observations
-from analytics.scheduled.queries.not_observed import settle
-from analytics.scheduled.rows.projection import project
 from delayboard.dead_letters.replay.summary import Pace, _pace_of, describe_pace
 from delayboard.live import subjects
 from delayboard.live.changed_rows import scheduled_rows
@@ -26,7 +26,7 @@ from tests.delayboard.builders import a_message, a_publication, parked, shop
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import NOON, a_snapshot
 from topology.models import Broker, Topology
-from topology.operations.queue_reports import replace_counted
+from topology.operations.finding_rows import replace_counted
 from topology.snapshot import QueueNumbers, Report
 from topology.snapshots import Latest
 

@@ -15,12 +15,11 @@ from django.utils import timezone
 
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from delayboard.changes import carry_out, check, copies, take
-from delayboard.changes.carry_out import Executor, Intercepted, Outcome
+from delayboard.changes import check, copies, take
+from delayboard.changes.carry_out import Executor, Intercepted, Outcome, Session
 from delayboard.changes.outgoing import CHANGE_HEADER
 from delayboard.changes.point import Point
 from delayboard.changes.request import request, undo
-from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
     ChangeState,
@@ -278,7 +277,7 @@ def executor_of(change: ScheduledChange) -> Executor:
     claimed = work.claim_this(change.interception.work, "worker")
     assert claimed is not None
     session = Session(change.interception, work.lease_of(claimed), Event(), lambda: None)
-    fake = SimpleNamespace(bind=lambda binding: None, bindings_from=lambda exchange: [])
+    fake = SimpleNamespace(declare=lambda objects: None, bindings_from=lambda exchange: [])
     return Executor(session, cast(Management, fake))
 
 
@@ -294,7 +293,7 @@ def test_only_an_interception_that_was_open_for_the_grace_gives_a_change_up(
     ScheduledChange.objects.update(due_at=timezone.now() - timedelta(minutes=1))
     for name in ("is_back", "leads_on", "rejects_publishes"):
         monkeypatch.setattr(interception, name, lambda *_: False)
-    monkeypatch.setattr(carry_out, "GRACE", grace)
+    monkeypatch.setattr(take, "GRACE", grace)
     executor = executor_of(change)
     executor.is_quiet = True
     executor._refresh()

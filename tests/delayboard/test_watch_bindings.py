@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 from django.utils import timezone
 
-from analytics.scheduled.rows import projection
-from delayboard.worker import watch_bindings
-from delayboard.worker.repeat import repeat
-from delayboard.worker.watch_bindings import BindingWatch
+from analytics.scheduled import projection
+from delayboard.worker import check_brokers
+from delayboard.worker.check_brokers import BindingWatch
+from delayboard.worker.tasks import repeat
 from tests.analytics.builders import an_entry
 from tests.builders import make_tapped
 from tests.topology.builders import a_snapshot
@@ -49,7 +49,7 @@ def test_each_look_updates_the_rows_and_beats(levels: Topology, pair: Topology) 
         beats.append(reported)
         stop.set()
 
-    repeat(BindingWatch().check, watch_bindings.CHECK_SECONDS, stop=stop, beat=beat)
+    repeat(BindingWatch().check, check_brokers.CHECK_SECONDS, stop=stop, beat=beat)
     assert beats == [{"missing": 1, "stuck": 0, "waiting": 1}]
     (row,) = levels.missing_bindings.all()
     assert row.destination == "sales"
@@ -70,4 +70,4 @@ def test_rows_of_a_topology_that_is_no_longer_applied_go(levels: Topology) -> No
     Topology.objects.update(state=State.DELETED)
     assert watch.check()["missing"] == 0
     assert not MissingBinding.objects.exists()
-    assert watch_bindings.CHECK_SECONDS <= 5
+    assert check_brokers.CHECK_SECONDS <= 5

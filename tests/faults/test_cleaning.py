@@ -11,7 +11,7 @@ import pytest
 from pytest_django import Settings
 
 from analytics.models import LogPosition, ScheduledMessage
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from tests.analytics.builders import an_entry, write_log
 from tests.analytics.day_lines import days
 from tests.builders import eventually, make_broker, make_pair

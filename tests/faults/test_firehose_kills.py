@@ -13,7 +13,7 @@ import pytest
 from pytest_django import Settings
 
 from analytics.models import Gap
-from analytics.recorder.firehose.switch import read_state, switch_on
+from analytics.recorder.firehose_switch import read_state, switch_on
 from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually, make_broker, make_user
 from tests.faults.forking import forked

@@ -15,9 +15,9 @@ from unittest.mock import patch
 import pytest
 from pytest_django import Settings
 
+from analytics.facts import write_facts
 from analytics.models import Fact, Probe
-from analytics.probes import keep_probing, take_arrivals
-from analytics.recorder.write_facts import write_facts
+from analytics.probes import keep_probing
 from delayboard.worker.tasks import probes_of
 from tests.analytics.builders import logged
 from tests.brokers import Vhost
@@ -40,7 +40,7 @@ def probe_at_once(topology_id: int, *, is_sending: bool) -> int:
         patch.object(keep_probing, "is_due", lambda topology, now: is_sending),
         patch.object(keep_probing, "WAIT_SECONDS", 0.02),
         patch.object(keep_probing, "BACKLOG", SECOND / 10),
-        patch.object(take_arrivals, "LONG_OVERDUE", SECOND / 2),
+        patch.object(keep_probing, "LONG_OVERDUE", SECOND / 2),
         patch.object(work, "LEASE", SECOND),
     ):
         task = probes_of(Topology.objects.get(pk=topology_id), f"test {time.monotonic()}")

@@ -14,13 +14,13 @@ from pytest_django import Settings
 
 from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.recorder.firehose import switch as firehose
+from analytics.recorder import firehose_switch as firehose
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import record
 from analytics.scheduled.summaries import counts
 from delayboard.demo.node import PrivateNode
 from delayboard.now import board
-from delayboard.worker.watch_bindings import BindingWatch
+from delayboard.worker.check_brokers import BindingWatch
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from tests.real_broker.holding import recording

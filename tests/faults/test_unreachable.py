@@ -96,10 +96,10 @@ def test_a_host_name_that_none_can_have_is_a_sentence_everywhere(vhost: Vhost, h
 def test_a_consumer_whose_thread_fails_in_an_unforeseen_way_says_so_and_never_hangs(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Consumer, connection: object) -> None:
+    def fail(self: Consumer) -> None:
         raise RuntimeError("never seen before")
 
-    monkeypatch.setattr(Consumer, "_open", fail)
+    monkeypatch.setattr(Consumer, "_start_consuming", fail)
     with pytest.raises(RuntimeError, match="never seen"), Consumer(address_of(vhost), "orders"):
         pass
 

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from analytics.models import ScheduledMessage
-from analytics.recorder.firehose import switch as firehose
+from analytics.recorder import firehose_switch as firehose
 from delayboard.changes.point import is_only_cancelled
 from delayboard.dead_letters.queues.candidates import candidates
 from tests.analytics.builders import follow_log

@@ -18,9 +18,8 @@ from pytest_django import Settings
 from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage
 from delayboard.now.board import BROKER_AGE, overview
 from delayboard.worker import watch_addresses
-from delayboard.worker.repeat import repeat
 from delayboard.worker.supervise import keep_one_running
-from delayboard.worker.tasks import Task, parker_of, recorder_of
+from delayboard.worker.tasks import Task, parker_of, recorder_of, repeat
 from tests.analytics.builders import logged
 from tests.brokers import NEWEST, SUITES
 from tests.builders import eventually, make_broker, make_user, running

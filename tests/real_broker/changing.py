@@ -55,7 +55,6 @@ def times(lead_seconds: float) -> Sequence[tuple[ModuleType, str, object]]:
         (requesting, "LEAD", lead),
         (check, "SHORTEST_NOTICE", timedelta(seconds=0.5)),
         (take, "GRACE", timedelta(seconds=15)),
-        (carry_out, "GRACE", timedelta(seconds=15)),
         (intercept, "LEAD", lead),
         (intercept, "HORIZON", horizon),
         (carry_out, "HORIZON", horizon),

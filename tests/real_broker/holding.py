@@ -13,8 +13,8 @@ import pika
 from django.db import connection as database
 
 from analytics.events import MessageEvent
-from analytics.recorder.firehose.record import record_firehose
 from analytics.recorder.record import record
+from analytics.recorder.record_firehose import record_firehose
 from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged

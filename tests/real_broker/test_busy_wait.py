@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from analytics.recorder import firehose_switch as firehose
 from analytics.recorder.copies import content_of
-from analytics.recorder.firehose import switch as firehose
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.real_broker.holding import recording, seen

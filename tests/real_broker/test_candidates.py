@@ -15,7 +15,6 @@ from tests.topology.builders import a_queue
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.broker.management.observe import observe
 from topology.deaths import newest_death
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
@@ -41,7 +40,7 @@ THINGS: list[BrokerObject] = [
 @pytest.fixture
 def management(vhost: Vhost) -> Iterator[Management]:
     with Management(address_of(vhost)) as session:
-        declare(Definitions.of(THINGS), session)
+        session.declare(Definitions.of(THINGS))
         yield session
 
 

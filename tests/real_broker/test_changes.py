@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 
 from delayboard.changes import forward, intercept
+from delayboard.changes.carry_out import Session
 from delayboard.changes.request import request, undo
-from delayboard.changes.session import Session
 from delayboard.models import (
     ChangeKind,
     ChangeState,

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from delayboard.worker.watch_bindings import BindingWatch
+from delayboard.worker.check_brokers import BindingWatch
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.retrying_soon import retrying_soon

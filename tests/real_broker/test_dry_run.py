@@ -29,7 +29,6 @@ from topology import snapshots, work
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.deaths import Death
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import REPLAYS_HEADER
@@ -79,7 +78,7 @@ ARRIVES = re.compile(r"rrives in (\S+?)(?: at once| after |\.)")
 @pytest.fixture
 def broker(vhost: Vhost) -> Broker:
     with Management(address_of(vhost)) as management:
-        declare(THERE, management)
+        management.declare(THERE)
     return make_broker(vhost)
 
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analytics.recorder.firehose import switch as firehose
+from analytics.recorder import firehose_switch as firehose
 from delayboard.dead_letters.queues.failures import find_failed
 from delayboard.models import FailureQueue
 from tests.brokers import Vhost

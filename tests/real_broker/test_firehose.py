@@ -14,11 +14,11 @@ from django.contrib.auth.models import User
 from analytics import observation
 from analytics.events import MessageEvent
 from analytics.models import Firehose, Gap, ScheduledMessage
+from analytics.recorder import firehose_switch as firehose
+from analytics.recorder import record_firehose as firehose_watch
 from analytics.recorder.copies import content_of
-from analytics.recorder.firehose import switch as firehose
-from analytics.recorder.firehose import watch as firehose_watch
-from analytics.recorder.firehose.record import FirehoseRecorder
 from analytics.recorder.follow import Follower
+from analytics.recorder.record_firehose import FirehoseRecorder
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from delayboard.dead_letters.queues.failures import note_failures

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from analytics.models import Firehose, Gap
-from analytics.recorder.firehose import switch as firehose
-from analytics.recorder.firehose import watch as firehose_watch
+from analytics.recorder import firehose_switch as firehose
+from analytics.recorder import record_firehose as firehose_watch
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost
 from tests.builders import eventually, make_broker

@@ -15,7 +15,7 @@ import pytest
 from analytics import launch
 from analytics.importing.import_files import import_files, read_scope
 from analytics.importing.sources import Refused, find
-from analytics.importing.trace_lines import event_of_line
+from analytics.importing.staging import event_of_line
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged, results_in, write_log
 from tests.analytics.retry_oracle import count

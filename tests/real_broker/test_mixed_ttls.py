@@ -27,7 +27,7 @@ from topology.findings.find import find
 from topology.findings.rules import LIVE_RULES
 from topology.message import Publish
 from topology.models import Role
-from topology.operations.queue_reports import with_reports
+from topology.operations.finding_rows import with_reports
 
 pytestmark = [pytest.mark.django_db(transaction=True), newest_generation]
 

@@ -10,11 +10,12 @@ from threading import Event
 
 import pytest
 
+from analytics.facts import write_facts
 from analytics.models import Fact, Probe, ScheduledMessage
-from analytics.probes import choose_delay, keep_probing
+from analytics.probes import keep_probing
+from analytics.probes import send_probe as sending
 from analytics.probes.send_probe import send_probe
 from analytics.recorder.record import record
-from analytics.recorder.write_facts import write_facts
 from analytics.scheduled.summaries.destinations import update_missing_bindings
 from delayboard.worker.tasks import probes_of
 from tests.analytics.builders import follow_log, logged
@@ -54,7 +55,7 @@ DELAY = timedelta(milliseconds=500)
 
 @pytest.fixture(autouse=True)
 def _short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose_delay, "USUAL", (DELAY,))
+    monkeypatch.setattr(sending, "USUAL", (DELAY,))
     monkeypatch.setattr(keep_probing, "BACKLOG", DELAY / 5)
 
 
@@ -155,7 +156,7 @@ def test_a_probe_that_a_level_keeps_is_not_reported_as_a_stuck_message(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restart of RabbitMQ, which tries what it could not route again after minutes."""
-    monkeypatch.setattr(choose_delay, "USUAL", (4 * DELAY,))
+    monkeypatch.setattr(sending, "USUAL", (4 * DELAY,))
     made, _ = levels(vhost)
     start_probes(None, made)
     made.refresh_from_db()

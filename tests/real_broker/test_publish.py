@@ -14,10 +14,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from analytics.facts import write_facts
 from analytics.models import ScheduledMessage
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from analytics.recorder.write_facts import write_facts
 from delayboard.models import Publication
 from delayboard.publishing.predict import OutgoingMessage, predict
 from delayboard.publishing.send import send

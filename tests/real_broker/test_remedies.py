@@ -21,9 +21,9 @@ from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.findings import commands
 from topology.findings.commands import Admin
+from topology.findings.evidence import Severity
 from topology.findings.find import find
 from topology.findings.rules import RULES as EVERY_RULE
-from topology.findings.severity import Severity
 
 KEY = "it's a $KEY"
 LOST = {"x-dead-letter-exchange": "it's gone", "x-dead-letter-routing-key": KEY}

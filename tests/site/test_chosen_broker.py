@@ -12,7 +12,7 @@ import pytest
 from django.urls import reverse
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from delayboard.models import DeadLetterQueue, Publication, ScheduledChange
 from delayboard.now.navigation import PAGES, count_badges
 from tests.analytics.builders import an_entry

@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analytics.models import Firehose
-from analytics.recorder.firehose import switch as firehose
-from analytics.recorder.firehose.switch import SwitchState
+from analytics.recorder import firehose_switch as firehose
+from analytics.recorder.firehose_switch import SwitchState
 from delayboard.models import BackgroundTask
 from tests.site.page_setup import signed_in, text_of
 from topology.models import Broker, Role

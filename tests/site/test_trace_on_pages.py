@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from analytics.events import bounded_headers, decode, encode
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from delayboard.models import RedactionKind, RedactionRule
 from tests.analytics.builders import an_entry
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from analytics.events import bounded_headers, decode, encode
 from analytics.models import ScheduledMessage
-from analytics.scheduled.rows import projection
+from analytics.scheduled import projection
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.transfer.import_lines import import_messages
 from delayboard.models import ParkedMessage, RedactionKind, RedactionRule

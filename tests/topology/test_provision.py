@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -30,8 +31,6 @@ from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.apply import apply_plan
-from topology.provisioning.plan import Plan
 from topology.provisioning.teardown import Occupied, Teardown
 from topology.snapshot import QueueNumbers
 
@@ -389,11 +388,12 @@ def test_one_who_was_too_slow_does_not_go_on_beside_another() -> None:
 def test_an_apply_that_was_too_slow_changes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = make_pair(make_broker())
 
-    def lose_the_claim(plan: Plan, management: Management) -> int:
+    def lose_the_claim(self: Management, objects: Iterable[BrokerObject]) -> None:
         Work.objects.update(fence=F("fence") + 1)
-        return apply_plan(plan, management)
+        declare(self, objects)
 
-    monkeypatch.setattr(provision, "apply_plan", lose_the_claim)
+    declare = Management.declare
+    monkeypatch.setattr(Management, "declare", lose_the_claim)
     broker_says()
     with pytest.raises(Refusal, match="Another process changed"):
         provision.apply(None, topology)

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from topology.findings.commands import Replacement
 from topology.findings.context import Context
-from topology.findings.evidence import Hit
+from topology.findings.evidence import Hit, Severity
 from topology.findings.finding import Finding, Rule
 from topology.findings.rules import LIVE_RULES, RULES
-from topology.findings.severity import Severity
 from topology.snapshot import Snapshot
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
 
 from topology.content.text import count_of
 from topology.definitions import Identity
@@ -19,6 +19,8 @@ MOST_NAMED = 5
 MOST_LOCATIONS = 100
 _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
+
+Known: TypeAlias = frozenset[tuple[str, str, Identity]]
 
 
 def name_of(obj: Identity) -> str:
@@ -146,3 +148,42 @@ def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterato
 def _escape(text: str, signs: Mapping[str, str]) -> str:
     """Source: GitHub's toolkit, packages/core/src/command.ts."""
     return "".join(signs.get(sign, sign) for sign in text)
+
+
+class NotABaseline(ValueError):
+    """The document is none; the message is a sentence."""
+
+
+def read_baseline(document: Any) -> Known:
+    """Raises NotABaseline."""
+    rows = document.get("known") if isinstance(document, Mapping) else None
+    if not isinstance(rows, list) or not all(_is_known(row) for row in rows):
+        raise NotABaseline(
+            "The baseline file has an unexpected form. Write it again with --write-baseline."
+        )
+    return frozenset((row["rule"], row["vhost"], tuple(row["object"])) for row in rows)
+
+
+def _is_known(row: Any) -> bool:
+    if not isinstance(row, Mapping) or not isinstance(obj := row.get("object"), list):
+        return False
+    texts = (row.get("rule"), row.get("vhost"), *obj)
+    return all(isinstance(text, str) for text in texts)
+
+
+def make_baseline(found: Mapping[str, Iterable[Finding]]) -> dict[str, Any]:
+    """All of these findings, by vhost."""
+    everything = [(vhost, one) for vhost, findings in found.items() for one in findings]
+    rows = {(one.rule.id, vhost, obj) for vhost, one in everything for obj in one.objects}
+    return {"known": [{"rule": r, "vhost": v, "object": list(obj)} for r, v, obj in sorted(rows)]}
+
+
+def without_known(
+    found: Iterable[Finding], vhost: str, known: Collection[Any]
+) -> tuple[Finding, ...]:
+    """The findings with the objects that are not known, without those of which all are."""
+    left = []
+    for one in found:
+        hits = tuple(h for h in one.hits if (one.rule.id, vhost, h.evidence.object) not in known)
+        left += [replace(one, hits=hits)] if hits else []
+    return tuple(left)

@@ -1,4 +1,4 @@
-"""Who may do what: a role on one broker, or on all."""
+"""Who may do what: a role on one broker, or on all; and what of a message is hidden from whom."""
 
 from __future__ import annotations
 
@@ -38,3 +38,26 @@ class Grant(models.Model):
     def __str__(self) -> str:
         where = self.broker.name if self.broker else "every broker"
         return f"{self.user} is {self.get_role_display()} of {where}"
+
+
+class RedactionKind(models.TextChoices):
+    HEADER = "header", "header"
+    BODY = "body", "value in a JSON body"
+
+
+class RedactionRule(models.Model):
+    """Hides a header by its name, or a value of a JSON body by its path, below a role.
+
+    A rule without a broker holds for all of them.
+    """
+
+    broker = models.ForeignKey(Broker, models.CASCADE, null=True, blank=True)
+    kind = models.CharField(max_length=10, choices=RedactionKind.choices)
+    pattern = models.CharField(max_length=255)
+    least_role = models.PositiveSmallIntegerField(choices=Role.choices, default=Role.ADMIN)
+
+    class Meta:
+        ordering = ("kind", "pattern")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pattern}"

@@ -21,7 +21,6 @@ from topology.operations.ownership import (
     unconfirmed,
 )
 from topology.operations.topology_rows import User
-from topology.provisioning.apply import apply_plan
 from topology.provisioning.edit import Edit, plan_edit
 from topology.provisioning.plan import Plan
 
@@ -77,9 +76,12 @@ def _carry_out(
         raise Refusal(f"{' '.join(found.refusals)} Delayboard changed nothing.")
     if problem := unconfirmed(topology, typed_name):
         raise Refusal(problem)
-    created = [change.object.identity for change in found.plan.changes]
-    own(topology, [*created, *(one.binding.identity for one in found.reroutes)])
-    apply_plan(found.plan, management)
+    created = [change.object for change in found.plan.select("create")]
+    own(
+        topology,
+        [*(obj.identity for obj in created), *(one.binding.identity for one in found.reroutes)],
+    )
+    management.declare(created)
     with transaction.atomic():
         Topology.objects.filter(pk=topology.pk).update(
             params=edited.params, applied_at=timezone.now()

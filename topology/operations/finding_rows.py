@@ -1,24 +1,32 @@
-"""The rows of findings: when each appeared and was resolved, and which are muted."""
+"""The rows of findings: when each appeared and was resolved, and which are muted.
+
+And of what live rules report of queues, where RabbitMQ's numbers do not show it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef, Q
+from django.utils import timezone
 
 from topology import audit
 from topology.content.text import make_encodable
+from topology.findings.evidence import Severity
 from topology.findings.finding import Finding
-from topology.findings.severity import Severity
-from topology.models import Broker, FindingMute, FindingPeriod
+from topology.models import Broker, FindingMute, FindingPeriod, QueueReport
 from topology.operations.topology_rows import User
-from topology.snapshot import Snapshot
+from topology.snapshot import QueueNumbers, Report, Snapshot
 
 # A finding that returns within this time is the same one: live numbers vary.
 SAME_PERIOD = timedelta(minutes=10)
+
+# Not a rule: how many probes of Delayboard a queue may keep.
+PROBES = "probes"
 
 
 def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> None:
@@ -38,17 +46,16 @@ def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> N
             row = known.get(key)
             if row is None:
                 added.append(_fill(FindingPeriod(broker=broker, key=key, appeared_at=at), one))
-            elif row.resolved_at is not None or _differs(row, one):
+            elif row.resolved_at is not None or (
+                row.severity,
+                row.title,
+                row.objects_count,
+            ) != (int(one.severity), make_encodable(one.title), len(one.objects)):
                 row.resolved_at = None
                 changed.append(_fill(row, one))
         FindingPeriod.objects.bulk_create(added, batch_size=500)
         fields = ["rule", "severity", "title", "objects_count", "resolved_at"]
         FindingPeriod.objects.bulk_update(changed, fields, batch_size=500)
-
-
-def _differs(row: FindingPeriod, one: Finding) -> bool:
-    seen = (row.severity, row.title, row.objects_count)
-    return seen != (int(one.severity), make_encodable(one.title), len(one.objects))
 
 
 def _fill(row: FindingPeriod, one: Finding) -> FindingPeriod:
@@ -112,3 +119,61 @@ def unmute_finding(user: User, broker: Broker, key: str) -> bool:
     with audit.recorded(user, "finding unmuted", broker=broker, what=what, details=details):
         deleted, _ = FindingMute.objects.filter(broker=broker, key=key).delete()
     return bool(deleted)
+
+
+def with_reports(broker: Broker, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the reports of its broker that hold now."""
+    rows = QueueReport.objects.filter(broker=broker, until_at__gt=timezone.now())
+    # The last one of a queue is what the worker counted, which is exact.
+    reports = {
+        (row.rule, row.queue): Report(row.rule, row.queue, row.number, row.sentence)
+        for row in rows.order_by("-is_peeked", "queue")
+    }
+    if not reports:
+        return snapshot
+    numbers = {
+        queue: replace(snapshot.numbers.get(queue, QueueNumbers()), probes=one.number)
+        for (rule, queue), one in reports.items()
+        if rule == PROBES
+    }
+    return replace(
+        snapshot, reports=tuple(reports.values()), numbers={**snapshot.numbers, **numbers}
+    )
+
+
+def replace_counted(broker: Broker, reports: Iterable[Report], until_at: datetime) -> None:
+    """What the worker counts, in the place of what it counted before."""
+    _replace(broker, reports, until_at, is_peeked=False)
+
+
+def replace_peeked(broker: Broker, queue: str, report: Report | None, until_at: datetime) -> None:
+    """What the last peek into a queue showed; None for nothing."""
+    _replace(broker, [report] if report else [], until_at, is_peeked=True, queue=queue)
+
+
+def _replace(
+    broker: Broker,
+    reports: Iterable[Report],
+    until_at: datetime,
+    *,
+    is_peeked: bool,
+    **chosen: str,
+) -> None:
+    rows = [
+        QueueReport(
+            broker=broker,
+            rule=one.rule,
+            queue=make_encodable(one.queue),
+            number=one.number,
+            sentence=make_encodable(one.sentence),
+            until_at=until_at,
+            is_peeked=is_peeked,
+        )
+        for one in reports
+    ]
+    with transaction.atomic():
+        replaced = Q(is_peeked=is_peeked, **chosen) | Q(until_at__lte=timezone.now())
+        known = QueueReport.objects.filter(replaced, broker=broker)
+        if rows or known.exists():
+            known.delete()
+            QueueReport.objects.bulk_create(rows)

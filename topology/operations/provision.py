@@ -26,7 +26,6 @@ from topology.operations.ownership import (
     unconfirmed,
 )
 from topology.operations.topology_rows import User
-from topology.provisioning.apply import apply_plan
 from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
 from topology.provisioning.taps import DEFAULT_TAP, TapType, choose_tap
@@ -127,12 +126,13 @@ def apply(user: User, topology: Topology) -> Applied:
         if wrong := refusal_of_plan(topology, snapshot, plan):
             raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan, tap_type_for(topology, snapshot))
-        created = apply_plan(plan, management)
+        created = plan.select("create")
+        management.declare(change.object for change in created)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
         Drift.objects.filter(topology=topology).delete()
-    return Applied(created, plan)
+    return Applied(len(created), plan)
 
 
 def start_recording(user: User, topology: Topology) -> Applied:
@@ -167,8 +167,10 @@ def create_owned(
     plan = make_plan(objects, snapshot)
     if not plan.is_applicable:
         raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
-    own(topology, [change.object.identity for change in plan.select("create")])
-    return Applied(apply_plan(plan, management), plan)
+    created = [change.object for change in plan.select("create")]
+    own(topology, [obj.identity for obj in created])
+    management.declare(created)
+    return Applied(len(created), plan)
 
 
 def check(user: User, topology: Topology) -> Verification:

@@ -54,13 +54,12 @@ def replacements_for(topology: Topology, snapshot: Snapshot) -> tuple[Replacemen
     if topology.state != State.APPLIED:
         return ()
     found = plan_replacements(plan_for(topology, snapshot), topology.owned_identities, snapshot)
-    return tuple(_without_intercepted(one, snapshot) for one in found)
-
-
-def _without_intercepted(one: Replacement, snapshot: Snapshot) -> Replacement:
-    if one.refusal or one.queue.name not in snapshot.intercepted.values():
-        return one
-    return replace(one, refusal=explain_open(one.queue.name))
+    return tuple(
+        replace(one, refusal=explain_open(one.queue.name))
+        if not one.refusal and one.queue.name in snapshot.intercepted.values()
+        else one
+        for one in found
+    )
 
 
 def preview(topology: Topology) -> tuple[Replacement, ...]:
@@ -312,7 +311,9 @@ class _Replacing(_Emptying):
                 return self._delete()
             case ReplacementStep.RETURNING:
                 return self._return()
-        return self._settle()
+        temporary = replace(self._wanted, name=self._stand_in.name)
+        self.is_done = self._is_empty(temporary.name) and self._remove(temporary)
+        return False
 
     def _drain(self) -> bool:
         if not is_switched(self._stand_in, self._management):
@@ -340,8 +341,3 @@ class _Replacing(_Emptying):
             return self._set(ReplacementStep.DRAINING)
         switch_back(self._stand_in, self._management)
         return self._set(ReplacementStep.SETTLING)
-
-    def _settle(self) -> bool:
-        temporary = replace(self._wanted, name=self._stand_in.name)
-        self.is_done = self._is_empty(temporary.name) and self._remove(temporary)
-        return False

@@ -69,17 +69,14 @@ def plan_replacements(
     """One for each queue of the plan that exists with other arguments."""
     found = snapshot.definitions
     return tuple(
-        _make_replacement(change.object, there, owned, snapshot)
+        Replacement(
+            change.object,
+            *snapshot.count_waiting(there),
+            next(_refusals(change.object, there, owned, snapshot), ""),
+        )
         for change in plan.select("conflict")
         if isinstance(change.object, Queue) and (there := found.queue(change.object.name))
     )
-
-
-def _make_replacement(
-    wanted: Queue, there: Queue, owned: Collection[Identity], snapshot: Snapshot
-) -> Replacement:
-    refusal = next(_refusals(wanted, there, owned, snapshot), "")
-    return Replacement(wanted, *snapshot.count_waiting(there), refusal)
 
 
 def _refusals(

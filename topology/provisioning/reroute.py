@@ -12,7 +12,6 @@ from hashlib import sha256
 
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.definitions import Binding, Definitions
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.transfer.detour import Detour
@@ -82,7 +81,7 @@ def find_reroutes(leftover: Iterable[Binding], wanted: Definitions) -> Iterator[
 def carry_out(reroute: Reroute, management: Management) -> None:
     """Switch to the new queue; may be called again after a kill. Raises BrokerError."""
     detour = reroute.detour
-    declare(detour.objects, management)
+    management.declare(detour.objects)
     if _is_bound(reroute.former, management):
         detour.enter(reroute.former, management)
     with suppress(NotFound):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.definitions import Arguments, Binding, Queue
 from topology.transfer.detour import Detour
 
@@ -38,7 +37,7 @@ def switch_to(stand_in: StandIn, management: Management) -> None:
     """From its end on, what is routed to the queue comes into the temporary one."""
     detour = stand_in.detour
     management.declare_queue(replace(stand_in.queue, name=stand_in.name))
-    declare(detour.objects, management)
+    management.declare(detour.objects)
     # Without the queue there is no binding to it either.
     with suppress(NotFound):
         for binding in list(_bindings_of(stand_in, management)):

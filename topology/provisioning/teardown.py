@@ -172,7 +172,12 @@ def _leads_into(obj: BrokerObject) -> Identity | None:
 
 def _foreign_sentence(obj: BrokerObject) -> str:
     if isinstance(obj, Binding):
-        return _bound_sentence(obj)
+        kind = "queue" if obj.destination_is_queue else "exchange"
+        key = f" with the key “{obj.routing_key}”" if obj.routing_key else ""
+        return (
+            f"The {kind} “{obj.destination}” is bound to the exchange “{obj.source}”{key}. "
+            "Unbind it first."
+        )
     kind, name = _leads_into(obj) or ("", "")
     does = (
         f"The queue “{obj.name}” dead-letters into"
@@ -180,13 +185,6 @@ def _foreign_sentence(obj: BrokerObject) -> str:
         else f"The exchange “{obj.name}” sends unroutable messages to"
     )
     return f"{does} the {kind} “{name}”. Delete or change it first."
-
-
-def _bound_sentence(binding: Binding) -> str:
-    kind = "queue" if binding.destination_is_queue else "exchange"
-    key = f" with the key “{binding.routing_key}”" if binding.routing_key else ""
-    bound = f"The {kind} “{binding.destination}” is bound to the exchange “{binding.source}”{key}"
-    return f"{bound}. Unbind it first."
 
 
 def _order(obj: BrokerObject) -> tuple[int, int, Identity]:

@@ -20,7 +20,6 @@ from typing import Any
 
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
-from topology.broker.management.declare import declare
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
 from topology.patterns.delay_levels.params import AT_LEAST_ONCE
@@ -167,7 +166,7 @@ def lead(interception: Interception, taken: Iterable[Binding], management: Manag
     if wanted := list(taken):
         detour = interception.detour
         there = management.bindings_from(detour.alternate) + management.bindings_from(detour.by_key)
-        declare([one for one in wanted if not _is_among(one, there)], management)
+        management.declare([one for one in wanted if not _is_among(one, there)])
 
 
 def release(interception: Interception, management: Management) -> None:
@@ -237,7 +236,7 @@ def _declare(interception: Interception, management: Management) -> None:
             f"The queue “{intercepted}” does not exist, so its intercepted messages wait in "
             f"“{interception.name}”. Create the queue."
         ) from error
-    declare(interception.objects, management)
+    management.declare(interception.objects)
 
 
 def _is_bound(binding: Binding, management: Management) -> bool:

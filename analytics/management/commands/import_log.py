@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 
 from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
 from analytics.importing.sources import FORMATS, Refused
-from analytics.importing.trace_lines import TraceScope
+from analytics.importing.staging import TraceScope
 from analytics.launch import LaunchError
 from analytics.log import LogError
 from analytics.retention.log_files import LOG

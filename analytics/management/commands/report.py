@@ -11,8 +11,14 @@ from django.core.management.base import CommandError
 
 from analytics.management.commands.run_nightly import parse_day
 from analytics.nightly import DayRefused, refuse_day
-from analytics.results.nightly_report.document import as_html, as_json, as_text, report_of
-from analytics.results.nightly_report.pdf import PdfError, print_pdf
+from analytics.results.nightly_report import (
+    PdfError,
+    as_html,
+    as_json,
+    as_text,
+    print_pdf,
+    report_of,
+)
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from analytics import nightly
 from analytics.launch import JobReport, LaunchError
 from analytics.models import Run
-from analytics.results.nightly_report.store import store_report
+from analytics.results.nightly_report import store_report
 from topology import work
 from topology.delays import format_ms
 from topology.management.command import BoardCommand

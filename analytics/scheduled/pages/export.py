@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing, texts
-from analytics.scheduled.queries.search import filter_columns
+from analytics.scheduled.queries.listing import filter_columns
 from analytics.search.query import Query
 from topology.content.export_format import compact_json, format_moment, write_export
 from topology.delays import milliseconds

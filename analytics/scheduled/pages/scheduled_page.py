@@ -11,11 +11,10 @@ from analytics.observation import due_before
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.search import ScheduledSearch
-from analytics.scheduled.summaries import counts, summary
+from analytics.scheduled.queries.listing import ScheduledSearch
+from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import Doubt, find_doubts
-from analytics.scheduled.summaries.counts import Scope
-from analytics.scheduled.summaries.summary import Summary
+from analytics.scheduled.summaries.counts import Scope, Summary
 from analytics.search.find import Found, find
 from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
@@ -106,7 +105,7 @@ def load_list(
         return replace(shown, matching=number, not_searchable=texts.not_searchable(rows))
     if after is not None:
         return shown
-    total = summary.of_counts(scope, filters)
+    total = counts.of_counts(scope, filters)
     return replace(shown, summary=total, matching=total.matching)
 
 

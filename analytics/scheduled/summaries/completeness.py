@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Sum
 
 from analytics.buckets import LONG_OVERDUE
-from analytics.models import Gap, Minute, Probe
+from analytics.events import EventError, decode
+from analytics.log import RECORDED, written_hours
+from analytics.models import Gap, LogHost, LogPosition, Minute, Probe
 from analytics.observation import observe
-from analytics.scheduled.rows import lag
 from analytics.scheduled.summaries.counts import Scope, count_by_topology
 from topology.content.text import count_of
 from topology.delays import format_span
@@ -34,6 +36,10 @@ COUNTED_WITHIN = timedelta(seconds=10)
 # Gaps that may have left messages in the list which have left.
 REMEMBERED = timedelta(days=30)
 MOST_GAPS = 100
+
+# The follower reads several times a second.
+NORMAL = timedelta(seconds=4)
+LONGEST_LINE = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ def find_doubts(
     overdue = count_by_topology(scope.overdue_rows())
     long_overdue = count_by_topology(scope.overdue_rows(LONG_OVERDUE))
     observed = observe(applied, now)
-    behind = lag.behind(settings.EVENT_LOG, now)
+    behind = find_lag(settings.EVENT_LOG, now)
     this_minute = now.replace(second=0, microsecond=0)
     rows = Minute.objects.filter(
         topology__in=applied, minute_at__gte=this_minute - timedelta(minutes=1)
@@ -252,3 +258,38 @@ def _depth(topology: Topology, latest: Latest | None, now: datetime) -> tuple[in
         return None, 0
     passing = sum(snapshot.numbers[name].publish_rate or 0.0 for name in names)
     return depth, round(passing * COUNTED_WITHIN.total_seconds())
+
+
+def find_lag(log: Path, now: datetime) -> timedelta:
+    """The age of the oldest line of this hour and the last that is not in the list yet, of this
+    machine's log and of what other hosts report of theirs.
+
+    Zero when all of them are, and when they are too young to be missed.
+    """
+    files = [
+        file
+        for folder in written_hours(log, now)
+        for file in folder.glob("*.jsonl")
+        if RECORDED.fullmatch(file.name)
+    ]
+    names = {str(file.relative_to(log)): file for file in files}
+    rows = LogPosition.objects.filter(path__in=names)
+    read = dict(rows.values_list("path", "bytes_read"))
+    ages = [_age(file, read.get(name, 0), now) for name, file in names.items()]
+    unread = LogHost.objects.filter(unread_since__isnull=False)
+    for host in unread:
+        reads_on = not host.has_ended and not host.is_silent
+        ages.append((host.seen_at if reads_on else now) - (host.unread_since or now))
+    oldest = max(ages, default=timedelta(0))
+    return oldest if oldest > NORMAL else timedelta(0)
+
+
+def _age(file: Path, position: int, now: datetime) -> timedelta:
+    """Of the first whole line after a position."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(position)
+            line = lines.readline(LONGEST_LINE)
+        return now - decode(line).recorded_at if line.endswith(b"\n") else timedelta(0)
+    except (OSError, EventError):
+        return timedelta(0)

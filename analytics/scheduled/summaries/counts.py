@@ -18,6 +18,8 @@ from analytics.buckets import OVERDUE_AFTER
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import StuckRange
+from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.summaries import counts
 from topology.content.text import count_text
 from topology.models import Broker, Topology
 
@@ -136,3 +138,32 @@ def find_horizon(scope: Scope, from_at: datetime, until_at: datetime) -> datetim
         .values_list("due_at", flat=True)
     )
     return next((at for at in due[MOST : MOST + 1] if at is not None), until_at)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers above counts.MOST are MOST + 1. `due_counts` is by SPANS and counts from now on;
+    `matching` counts for the whole filter. Stuck messages are overdue too.
+    """
+
+    waiting: int
+    overdue: int
+    due_counts: tuple[int, ...]
+    matching: int
+    stuck: int = 0
+
+
+def of_counts(scope: Scope, filters: Filter) -> Summary:
+    """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
+    now, until = scope.now, filters.until_at
+    if filters.is_overdue:
+        until = min(now - OVERDUE_AFTER, until or now)
+    select = scope.stuck_rows if filters.is_stuck else scope.rows
+    waiting = counts.count(scope.rows())
+    return Summary(
+        waiting=waiting,
+        overdue=counts.count(scope.overdue_rows()),
+        due_counts=tuple(counts.count(scope.rows(now, now + span)) for span in SPANS.values()),
+        matching=counts.count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
+        stuck=counts.count(scope.stuck_rows()),
+    )

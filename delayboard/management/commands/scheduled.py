@@ -18,7 +18,7 @@ from analytics.scheduled.pages import export, scheduled_page
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
-from analytics.scheduled.summaries import counts, summary
+from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import MOST
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
@@ -108,7 +108,7 @@ class Command(BoardCommand):
         for doubt in doubts:
             self.stderr.write(f"{doubt.topology.slug}: {doubt.sentence}")
         if options["json"]:
-            total = summary.of_counts(scope, filters)
+            total = counts.of_counts(scope, filters)
             values = {
                 "kind": "summary",
                 "waiting": total.waiting,

@@ -26,7 +26,7 @@ from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.models import Broker, Role
 from topology.models.client_convention import read_conventions
-from topology.operations.queue_reports import replace_peeked
+from topology.operations.finding_rows import replace_peeked
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.snapshots import Latest

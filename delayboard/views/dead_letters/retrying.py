@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from analytics.scheduled.queries import search
+from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from delayboard.dead_letters import retrying as retry_list
 from topology import access, redaction, snapshots
@@ -45,7 +45,7 @@ def _page(request: HttpRequest, brokers: list[Broker]) -> HttpResponse:
     now = datetime.now(UTC)
     known = dict(zip(brokers, snapshots.fresh_all(brokers), strict=True))
     hidden = redaction.rules_by_broker(request.user, brokers)
-    filters = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
+    filters = listing.allowed(parse(request.GET.dict(), now), brokers, hidden)
     after = row_number(request.GET.get("after", ""))
     read = {broker: one.snapshot for broker, one in known.items() if one.snapshot}
     only = brokers[0] if len(brokers) == 1 else None

@@ -13,8 +13,15 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.alerts.address import EXAMPLES, AddressRefused, check_address, read_host
-from delayboard.alerts.messages import LOG_ROWS, make_log_version, write_test
+from delayboard.alerts.messages import (
+    EXAMPLES,
+    LOG_ROWS,
+    AddressRefused,
+    check_address,
+    make_log_version,
+    read_host,
+    write_test,
+)
 from delayboard.models import (
     AlertChannel,
     AlertMessage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -17,12 +17,19 @@ from topology.broker import health
 from topology.broker.address import Address, SignIn
 from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
 from topology.broker.failures import explain_management, was_never_sent
-from topology.broker.management.answers import Answer, BoundedAdapter, Limits, read_answer
-from topology.broker.management.refusals import explain_answer, no_api, no_vhost
+from topology.broker.management.answers import (
+    Answer,
+    BoundedAdapter,
+    Limits,
+    explain_answer,
+    no_api,
+    no_vhost,
+    read_answer,
+)
 from topology.broker.management.schema import read_object, read_objects
 from topology.broker.management.vhost_update import make_tracing_update
 from topology.broker.tokens import get_token
-from topology.definitions import Binding, Exchange, Queue
+from topology.definitions import Binding, BrokerObject, Exchange, Queue
 from topology.snapshot import version_numbers
 
 # The form warns the user who disables verification.
@@ -190,6 +197,20 @@ class Management:
     def bind(self, binding: Binding) -> None:
         body = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}
         self._call("POST", self._binding_path(binding), body)
+
+    def declare(self, objects: Iterable[BrokerObject]) -> None:
+        """In their order: `Definitions` has one in which everything can be declared.
+
+        Raises BrokerError; what was declared before stays.
+        """
+        for obj in objects:
+            match obj:
+                case Exchange():
+                    self.declare_exchange(obj)
+                case Queue():
+                    self.declare_queue(obj)
+                case Binding():
+                    self.bind(obj)
 
     def unbind(self, binding: Binding) -> None:
         """Remove the binding; a missing binding is not an error."""

@@ -153,12 +153,9 @@ def _find_behind(context: Context) -> Iterator[Hit]:
         number = numbers.ready or 0
         if number >= (earlier.ready or 0) >= least:
             why = "its recorder is too slow" if numbers.consumers else "nothing reads them"
-            sentence = f"{_copies(number)} in the tap “{one.name}”, and {why}."
+            copies = "1 copy waits" if number == 1 else f"{number} copies wait"
+            sentence = f"{copies} in the tap “{one.name}”, and {why}."
             yield Hit("", number_evidence(one, "messages ready", number, sentence))
-
-
-def _copies(number: int) -> str:
-    return "1 copy waits" if number == 1 else f"{number} copies wait"
 
 
 def _find_unread(context: Context) -> Iterator[Hit]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, is_tap, show_value
 from topology.findings.context import Context, state_unless
-from topology.findings.evidence import Hit
+from topology.findings.evidence import Hit, Severity
 from topology.findings.finding import rule
 from topology.findings.rules.dead_letter_routes import LENGTHS
-from topology.findings.severity import Severity
 from topology.routing.matching.match import Unknown
 
 # The first that the plugin does not run on: an import ends at its exchange (tried, 4.3.6).

@@ -12,15 +12,14 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from topology.content.text import count_of, visible
-from topology.findings import baseline, report
+from topology.findings import report
 from topology.findings.commands import Admin
+from topology.findings.evidence import Severity
 from topology.findings.find import find
 from topology.findings.finding import Finding
-from topology.findings.severity import Severity
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
-from topology.management.input_file import is_file, read_json
-from topology.management.source import choose_vhost, read_snapshots
+from topology.management.input_file import choose_vhost, is_file, read_json, read_snapshots
 from topology.snapshot import Snapshot
 
 SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
@@ -69,10 +68,10 @@ class Command(BoardCommand):
             number = count_of(excluded, "muted finding", "is")
             self.stderr.write(f"{number} not listed.")
         if options["write_baseline"]:
-            _write(options["write_baseline"], baseline.write(everything))
+            _write(options["write_baseline"], report.make_baseline(everything))
             self.stdout.write(f"Baseline written to {options['write_baseline']}.")
             return
-        found = {v: baseline.without(findings, v, known) for v, findings in everything.items()}
+        found = {v: report.without_known(findings, v, known) for v, findings in everything.items()}
         self._print(found, snapshots, options)
         for snapshot in snapshots.values():
             for doubt in snapshot.doubts:
@@ -116,11 +115,11 @@ def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Colle
     return read, find_mutes(broker, timezone.now())
 
 
-def _known(file: str | None) -> baseline.Known:
+def _known(file: str | None) -> report.Known:
     """Raises BadInput."""
     try:
-        return baseline.read(read_json(file)) if file else frozenset()
-    except baseline.NotABaseline as error:
+        return report.read_baseline(read_json(file)) if file else frozenset()
+    except report.NotABaseline as error:
         raise BadInput(str(error)) from error
 
 

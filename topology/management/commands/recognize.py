@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from topology.content.text import visible
 from topology.management.command import BoardCommand
-from topology.management.source import choose_vhost, read_snapshots
+from topology.management.input_file import choose_vhost, read_snapshots
 from topology.provisioning.recognition import describe_chains
 
 

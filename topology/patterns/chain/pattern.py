@@ -17,8 +17,14 @@ from topology.delays import format_delay
 from topology.message import Route
 from topology.patterns.chain import params as parameters
 from topology.patterns.chain.params import Params, chain_of
-from topology.patterns.chain.probes import bind_probe, describe_probe_obstacle, find_probe_route
-from topology.patterns.chain.routes import describe_obstacle, list_routes, trace
+from topology.patterns.chain.routes import (
+    bind_probe,
+    describe_obstacle,
+    describe_probe_obstacle,
+    find_probe_route,
+    list_routes,
+    trace,
+)
 from topology.patterns.pattern import Code, ParamsError, Pattern, write_code
 from topology.patterns.texts import refuse
 from topology.structure.chain import Chain

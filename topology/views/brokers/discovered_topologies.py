@@ -84,7 +84,11 @@ def _make_context(
     one = shown_topologies[0] if wanted.name and shown_topologies else None
     return {
         "recognition": recognition,
-        "kinds": _kinds(recognition),
+        # Kind, its title, how many were found.
+        "kinds": [
+            (kind, KINDS[kind].EXPLANATION.title, count)
+            for kind, count in Counter(one.use.kind for one in recognition.found).items()
+        ],
         "shown_topologies": shown_topologies,
         "page": page,
         "one": one,
@@ -94,12 +98,6 @@ def _make_context(
         **_list_served(recognition, wanted),
         **show_unmanaged(find_unmanaged(broker, recognition), snapshot, wanted),
     }
-
-
-def _kinds(recognition: Recognition) -> list[tuple[str, str, int]]:
-    """Kind, its title, how many were found."""
-    counts = Counter(one.use.kind for one in recognition.found)
-    return [(kind, KINDS[kind].EXPLANATION.title, count) for kind, count in counts.items()]
 
 
 def _kind_title(use: Use) -> str:

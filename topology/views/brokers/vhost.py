@@ -20,7 +20,7 @@ from topology.graph.vhost_cards import REST, Card, Overview, members, overview
 from topology.graph.vhost_survey import Group, Survey, name_of, part, survey
 from topology.graph.vhost_svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
-from topology.operations.queue_reports import with_reports
+from topology.operations.finding_rows import with_reports
 from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot

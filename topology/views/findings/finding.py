@@ -21,10 +21,10 @@ from topology.findings.commands import (
     name_tool,
     warn_about,
 )
+from topology.findings.evidence import Severity, make_count
 from topology.findings.finding import Finding, chain_of
 from topology.findings.report import name_of
 from topology.findings.rules import cycles, live
-from topology.findings.severity import Severity, make_count
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
 from topology.operations.finding_rows import (
@@ -38,7 +38,7 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.views.background import Worked
 from topology.views.diagram import draw_path
-from topology.views.findings.results import make_line, read_findings
+from topology.views.findings.listing import make_line, read_findings
 
 MOST_OBJECTS = 200
 MOST_COMMANDS = 200

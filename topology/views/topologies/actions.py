@@ -1,17 +1,25 @@
-"""What is done to a topology: apply, record, verify, replace, delete."""
+"""What is done to a topology: create, edit, apply, record, probe, verify, replace, delete."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from topology import access
 from topology.broker.errors import BrokerError
+from topology.forms.topology import ParametersForm, TopologyForm
 from topology.models import Role, Topology
-from topology.operations import provision, replace_queue, replace_tap
+from topology.operations import edit_topology, provision, replace_queue, replace_tap
 from topology.operations.ownership import Refusal
-from topology.operations.topology_rows import keep_bodies
+from topology.operations.probes import start_probes, stop_probes
+from topology.operations.restore_binding import restore_binding
+from topology.operations.topology_rows import create_topology, keep_bodies
+from topology.patterns.table import PATTERNS, list_created
 from topology.views.topologies.shared import (
     return_to_page,
     show_failure,
@@ -86,3 +94,76 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     kept = f", {len(done.keeps)} external objects kept" if done.keeps else ""
     messages.success(request, f"{topology.name}: {len(done.deletes)} objects deleted{kept}.")
     return redirect("topology:topologies")
+
+
+@topology_action("Destination not unbound.")
+def topology_unbind(request: HttpRequest, topology: Topology) -> str:
+    key, destination = (request.POST.get(name, "") for name in ("routing_key", "destination"))
+    typed = request.POST.get("name", "").strip()
+    provision.unbind(request.user, topology, key, destination, typed_name=typed)
+    return f"{destination} is no longer a destination of this topology."
+
+
+@topology_action("Binding not restored.")
+def topology_restore(request: HttpRequest, topology: Topology) -> str:
+    return restore_binding(request.user, topology, request.POST.get("destination", "")).sentence
+
+
+@topology_action("Probes not changed.")
+def topology_probes(request: HttpRequest, topology: Topology) -> str:
+    if request.POST.get("probes") != "on":
+        stop_probes(request.user, topology)
+        return (
+            "Probes disabled. The worker removes the probe queue after the last probe has arrived."
+        )
+    given = request.POST.get("minutes", "").strip()
+    minutes = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 0
+    start_probes(request.user, topology, minutes=minutes)
+    return f"Probes enabled, one every {'minute' if minutes == 1 else f'{minutes} minutes'}."
+
+
+def topology_add(request: HttpRequest) -> HttpResponse:
+    kind = request.GET.get("kind", "retry_pair")
+    if kind not in list_created():
+        raise Http404
+    if not access.visible_brokers(request.user, Role.OPERATOR).exists():
+        raise PermissionDenied("This action needs the role operator on a broker.")
+    given = {field.name: request.GET.get(field.name) for field in PATTERNS[kind].FIELDS}
+    initial: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
+    initial["broker"] = access.choose_brokers(request, Role.OPERATOR).chosen
+    form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
+    first = PATTERNS[kind].FIELDS[0].name
+    if request.method == "POST" and form.is_valid():
+        broker = form.cleaned_data["broker"]
+        access.require(request.user, broker, Role.OPERATOR, request=request)
+        params = form.cleaned_data["params"]
+        try:
+            made = create_topology(request.user, broker, kind, params)
+        except Refusal as refusal:
+            form.add_error(first, str(refusal))
+        else:
+            return redirect("topology:topology", slug=made.slug)
+    context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    return render(request, "topology/topology_form.html", context)
+
+
+@with_topology(Role.OPERATOR)
+def topology_edit(request: HttpRequest, topology: Topology) -> HttpResponse:
+    """GET with parameters previews the change, POST applies it; a chain of others has none."""
+    if not topology.pattern.FIELDS:
+        raise Http404
+    given = request.POST or request.GET or None
+    form = ParametersForm(given, kind=topology.kind, initial=topology.params)
+    found = None
+    if form.is_valid():
+        try:
+            if request.method == "POST":
+                typed = request.POST.get("typed_name", "").strip()
+                done = edit_topology.edit(request.user, topology, form.texts, typed_name=typed)
+                messages.success(request, f"Parameters changed. {done.outcome}".strip())
+                return return_to_page(request, topology)
+            found = edit_topology.preview_edit(topology, form.texts)
+        except (Refusal, BrokerError) as error:
+            form.add_error(None, str(error))
+    context = {"topology": topology, "broker": topology.broker, "form": form, "edit": found}
+    return render(request, "topology/topology_edit.html", context)

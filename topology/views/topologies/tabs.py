@@ -14,15 +14,15 @@ from topology.delays import format_span
 from topology.models import QueueReplacement, Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
 from topology.operations.export_topology import FORMATS
+from topology.operations.finding_rows import with_reports
 from topology.operations.probes import probe_problem
-from topology.operations.queue_reports import with_reports
 from topology.operations.restore_binding import obstacle_to
 from topology.patterns.client_code import list_examples
 from topology.provisioning.plan import title
 from topology.snapshot import Snapshot
 from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw
-from topology.views.findings.results import lines_of
+from topology.views.findings.listing import lines_of
 from topology.views.topologies.shared import head_context, with_topology
 
 
@@ -47,6 +47,7 @@ topology_settings = _tab("settings")
 def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpResponse:
     known = snapshots.fresh(topology.broker)
     seen = known.snapshot and with_reports(topology.broker, known.snapshot)
+    longest = topology.pattern.longest(topology.parsed)
     context = {
         **head_context(request, topology),
         "tab": tab,
@@ -61,7 +62,8 @@ def _topology_page(request: HttpRequest, topology: Topology, tab: str) -> HttpRe
         "targets": list(topology.pattern.targets(topology.parsed)),
         "explanation": topology.pattern.EXPLANATION,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
-        "longest_delay": _longest_delay(topology),
+        # "" where new messages cannot be delayed.
+        "longest_delay": format_span(longest) if longest else "",
         "stated": _list_parameters(topology),
         "exports": [(form, label) for form, (label, _) in FORMATS.items()],
         "replacing": QueueReplacement.open_of(topology).select_related("work"),
@@ -103,9 +105,3 @@ def _list_parameters(topology: Topology) -> list[tuple[str, str]]:
         return topology.stated
     guessed = {field.label for field in topology.pattern.FIELDS if field.name == "due_header"}
     return [(label, "unknown" if label in guessed else words) for label, words in topology.stated]
-
-
-def _longest_delay(topology: Topology) -> str:
-    """In words; "" where new messages cannot be delayed."""
-    longest = topology.pattern.longest(topology.parsed)
-    return format_span(longest) if longest else ""

@@ -1,1 +1,0 @@
-"""A vhost's firehose: switched, watched, and recorded as events."""

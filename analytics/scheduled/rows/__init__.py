@@ -1,1 +1,0 @@
-"""Rows of scheduled messages: written from events, due times, sums."""
