@@ -118,7 +118,7 @@ MODULES = (
         ),
     ),
     Module(
-        "analytics/scheduled/rows",
+        "analytics/scheduled/projection.py",
         (
             "tests/analytics/test_follow.py",
             "tests/analytics/test_scheduled.py",
