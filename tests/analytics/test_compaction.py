@@ -322,7 +322,7 @@ def test_the_nightly_run_compacts_a_day_that_is_over_first(
     event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any, master: str
 ) -> None:
     """In one Spark with the figures; where these are computed elsewhere, in one of its own."""
-    settings.LOG_URL = "s3a://bucket/log"
+    settings.PARQUET_URL = "s3a://bucket/log"
     write_log(event_log, a_trip())
     asked = []
     if master:

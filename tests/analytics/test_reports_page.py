@@ -234,7 +234,7 @@ def test_a_user_without_a_grant_sees_no_figures(broker: Broker) -> None:
 def test_the_filters_narrow_to_a_broker_a_topology_a_pattern_and_a_destination(
     broker: Broker,
 ) -> None:
-    other = Broker.objects.create(slug="other", name="Other")
+    other = Broker.objects.create(slug="other", name="Other", amqp_addresses="127.0.0.1")
     seen_by_all = a_user("vera", None, Role.VIEWER)
     Topology.objects.create(slug="orders", broker=broker, kind="retry_pair", name="o", params={})
     mails = {"broker": "main", "topology": "mails"}

@@ -21,10 +21,9 @@ from django.utils import timezone
 
 from delayboard.models import BackgroundTask
 from tests.bench.figures import say
-from tests.brokers import NEWEST, root_of, vhost_on
+from tests.brokers import NEWEST, Vhost, root_of, vhost_on
 from tests.builders import applied_topology, eventually, make_broker, make_pair
 from tests.rooted import make_node
-from topology.models import Broker
 
 TOPOLOGIES = int(os.environ.get("IDLE_TOPOLOGIES", "200"))
 BROKERS = int(os.environ.get("IDLE_BROKERS", "50"))
@@ -47,10 +46,9 @@ def measure(folder: Path) -> None:
             broker = answering[number % len(answering)]
             applied_topology(make_pair(broker, name=f"flow{number}", delay="1h"))
         for number in range(SILENT):
-            broker = make_broker(name=f"silent{number}")
-            Broker.objects.filter(pk=broker.pk).update(
-                amqp_addresses=f"127.0.0.1:{port}", management_urls=f"http://127.0.0.1:{port}"
-            )
+            address = f"guest:guest@127.0.0.1:{port}"
+            urls = (f"amqp://{address}/v", f"http://127.0.0.1:{port}")
+            make_broker(Vhost(*urls, "v", "guest", "guest"), name=f"silent{number}")
         with process("worker") as worker, process("serve") as site:
             eventually(are_recording, "all taps are recorded", seconds=300)
             time.sleep(SETTLED_SECONDS)

@@ -233,13 +233,13 @@ def test_nothing_is_recognised_where_there_is_none(objects: list[Any]) -> None:
         assert list(pattern.recognize(Definitions.of(objects))) == []
 
 
-@pytest.mark.parametrize("kind", ["retry_pair", "retry_ladder", "busy_wait", "retry_loop"])
+@pytest.mark.parametrize("ring", ["retry_pair", "retry_ladder", "busy_wait", "retry_loop"])
 def test_a_ring_with_quorum_queues_is_refused_where_a_limit_cannot_be_switched_off(
-    kind: str,
+    ring: str,
 ) -> None:
     values = {"name": "a", "queue": "a", "delays": "1s", "delay": "1s"}
-    quorum = {"preset": "quorum"} if kind == "retry_loop" else {"queue_type": "quorum"}
-    pattern = PATTERNS[kind]
+    quorum = {"preset": "quorum"} if ring == "retry_loop" else {"queue_type": "quorum"}
+    pattern = PATTERNS[ring]
     params = pattern.parse(values | quorum)
     assert "without a delivery limit (4.0 and later)" in pattern.obstacle((3, 10, 8), params)
     assert pattern.obstacle((4, 0, 5), params) == pattern.obstacle((), params) == ""
