@@ -98,7 +98,7 @@ class ScheduledMessage(models.Model):
 
     @property
     def ending(self) -> str:
-        """How one that no longer waits ended: `settle` writes the due time of not_observed exits.
+        """How one that no longer waits ended: `settle` writes the due time of unobserved exits.
 
         What passed without a delay entered, was due and left at one moment.
         """

@@ -29,7 +29,7 @@ OPTIONS = {"resultTypes": ["violations"], "preload": False}
 ALIKE = ["tbody tr:nth-child(n+30)", "ol.message-list li:nth-child(n+10)"]
 # Null where the page has replaced a part that was to be judged.
 JUDGE = """([include, exclude, options]) => {
-    include ??= window.not_observed;
+    include ??= window.unseen;
     if (include.some(({isConnected}) => isConnected === false)) return null;
     return axe.run({include, exclude}, options).then(({violations}) => violations
         .filter(({impact}) => impact === "serious" || impact === "critical")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("analytics", "delayboard", "topology", "templates")
 # Words that name no part of this product; the glossary of ARCHITECTURE.md has those that do.
 NEVER = re.compile(
-    r"things?|tells?|told|says?|stands|standing|ways?|wish(es)?|soon|(un)?seeing|not_observed|keeping"
+    r"things?|tells?|told|says?|stands|standing|ways?|wish(es)?|soon|(un)?seeing|unseen|keeping"
     r"|lacking|gone|mends?|rings?|stars?|inks?|pictures?|dut(y|ies)|journals?",
     re.IGNORECASE,
 )
