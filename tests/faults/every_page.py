@@ -30,6 +30,8 @@ QUERIES = {
     "parked_messages_export": {"as": "csv"},
     "topology:topology_export": {"format": "definitions"},
 }
+# They ask no broker, and what they need is tested with a provider.
+OF_SIGN_IN = ("account_", "mfa_", "openid_connect_", "provider_sign_in", "sign_in_link")
 # What these answer with is a file, or says nothing of a broker.
 WITHOUT_BROKER = {
     "client_convention_export",
@@ -101,8 +103,7 @@ def addresses(pair: Topology) -> dict[str, str]:
     }
     found = {}
     for name, converters in named(get_resolver().url_patterns, {}):
-        # It signs somebody else in.
-        if name == "sign_in_link":
+        if name.startswith(OF_SIGN_IN):
             continue
         values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
         values |= {"pk": rows[name]} if name in rows else {}
