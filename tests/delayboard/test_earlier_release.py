@@ -51,6 +51,8 @@ def test_the_database_of_an_earlier_release_is_migrated_with_its_rows(
             table: rows.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in COUNTS
         }
         assert found == COUNTS
+        addresses = "SELECT amqp_addresses, management_urls FROM topology_broker"
+        assert rows.execute(addresses).fetchall() == [("127.0.0.1:5672", "http://127.0.0.1:15672")]
         # What an earlier worker still writes during an upgrade needs no new column.
         rows.execute("INSERT INTO analytics_logposition (path, bytes_read) VALUES ('x', 1)")
         assert rows.execute("SELECT log FROM analytics_logposition").fetchall() == [("",), ("",)]
