@@ -95,7 +95,7 @@ def test_what_only_our_own_tap_takes_is_returned(vhost: Vhost, user: User) -> No
         management.delete_queue(WORK, only_if_empty=True)
     batch = replayed(user, batch)
     assert batch.returned == 1
-    assert "own tap" in batch.items.get().error
+    assert "No queue but a tap of Delayboard" in batch.items.get().error
     assert states(parked_messages) == [ParkedState.PARKED]
 
 
