@@ -26,7 +26,7 @@ DEVELOPING = ("-X", "dev")
 BROKERS = ("tests/real_broker", "tests/flood")
 # What the nightly job makes of a real broker's messages: where Spark runs anyway.
 REPORTS = ("tests/real_broker/test_recorder.py", "tests/real_broker/test_import_of_traces.py")
-# Tests of the newest broker wait more than they work: four parts of them run beside one another.
+# Tests of the newest broker wait more than they work: five parts of them run beside one another.
 MOVES = tuple(
     f"tests/real_broker/test_{name}.py"
     for name in (
@@ -51,6 +51,19 @@ PATTERNS = tuple(
         "retry_loop",
         "retry_loop_restart",
         "retry_pair",
+    )
+)
+QUEUES = tuple(
+    f"tests/real_broker/test_{name}.py"
+    for name in (
+        "celery",
+        "firehose",
+        "probes",
+        "publish_file",
+        "read_queue",
+        "replace_queue",
+        "replace_tap",
+        "taps",
     )
 )
 # All files that kill a node: one part starts each generation's for them.
@@ -98,10 +111,14 @@ class Part:
 
 # What waits longest first, what only computes last: it fills the time in which others wait.
 PARTS = (
-    Part("broker-4.3", (*BROKERS, *without((*REPORTS, *MOVES, *CHANGES, *PATTERNS)), "-k", "4.3")),
+    Part(
+        "broker-4.3",
+        (*BROKERS, *without((*REPORTS, *MOVES, *CHANGES, *PATTERNS, *QUEUES)), "-k", "4.3"),
+    ),
     Part("broker-3.10", (*BROKERS, "-k", "not 4.3 and not 4.0")),
     Part("broker-4.0", (*BROKERS, "-k", "4.0")),
     Part("moves", (*MOVES, "-k", "4.3")),
+    Part("queues", (*QUEUES, "-k", "4.3")),
     Part("outside", ("tests/outside",)),
     Part("faults", ("tests/faults", "tests/soak", *without(KILLS))),
     Part("spark", ("tests/analytics", *REPORTS, "-k", "analytics or 4.3")),

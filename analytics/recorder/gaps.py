@@ -20,8 +20,8 @@ AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
 # RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
 STATISTICS_SECONDS, CHECK_SECONDS = 12.0, 0.5
-
-CHECK_SECONDS = 5.0
+# Between two looks at a tap whose recorder is behind.
+OVERFLOW_SECONDS = 5.0
 TOO_SLOW = "The recorder read the tap too slowly. The tap was full and dropped copies."
 
 
@@ -170,7 +170,7 @@ class Overflow:
         """Begin a look when it is time, take up the answer of one that was begun."""
         if self._pending is None:
             is_first, since = self._checked_at < 0, monotonic() - self._checked_at
-            if is_first or ((is_behind or self._is_over) and since > CHECK_SECONDS):
+            if is_first or ((is_behind or self._is_over) and since > OVERFLOW_SECONDS):
                 self._pending = run_in_background(self._read_fill, "check a tap")
             elif not is_behind and not self._is_over:
                 self._sure_at = datetime.now(UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,3 +56,20 @@ def test_no_name_uses_a_word_that_is_never_used(folder: str) -> None:
         if any(map(NEVER.fullmatch, WORD.findall(re.sub(r"\{.*?\}+", "", name))))
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("folder", ["analytics", "delayboard", "topology"])
+def test_a_constant_has_one_value(folder: str) -> None:
+    """A second one would change what stands between both, as when two modules become one."""
+    twice = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        names = Counter(
+            node.id
+            for statement in ast.parse(path.read_text()).body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            for node in ast.walk(target)
+            if isinstance(node, ast.Name)
+        )
+        twice += [f"{path.relative_to(ROOT)}: {name}" for name, n in names.items() if n > 1]
+    assert not twice
