@@ -22,7 +22,10 @@ DEPLOY = ROOT / "docs/deploy"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 # Of Kubernetes, the oldest and the newest that the chart is for.
 KUBERNETES = ("1.27", "1.37")
-INGRESS = {"ingress": {"enabled": True, "className": "nginx", "annotations": {"a": "b"}}}
+INGRESS: dict[str, Any] = {
+    "ingress": {"enabled": True, "className": "nginx", "annotations": {"a": "b"}},
+    "settings": {"FORWARDED_ALLOW_IPS": "10.1.2.3"},
+}
 CLOSED = {
     "networkPolicy": {
         "from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
@@ -78,6 +81,11 @@ def test_several_workers_need_a_place_for_all_logs() -> None:
         list(render({"worker": {"replicas": 2}}))
 
 
+def test_an_ingress_with_tls_needs_its_addresses() -> None:
+    with pytest.raises(HelmError, match=r"Set settings\.FORWARDED_ALLOW_IPS"):
+        list(render({"ingress": INGRESS["ingress"]}))
+
+
 def test_no_pod_writes_its_root_or_makes_keys_of_its_own() -> None:
     pods = [
         one["spec"]["template"]["spec"] for one in render({}) if "template" in one.get("spec", {})
@@ -106,6 +114,7 @@ def test_compose_starts_the_commands_that_there_are_without_a_root_that_is_writt
     }
     for name in ("migrate", "site", "worker"):
         assert (services[name]["read_only"], services[name]["tmpfs"]) == (True, ["/tmp"])
+        assert services[name]["env_file"] == [{"path": "delayboard.env", "required": False}]
 
 
 def test_systemd_reads_the_units(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ volumeMounts:
 - name: CSRF_TRUSTED_ORIGINS
   value: {{ printf "%s://%s" (ternary "https" "http" (not (not $tls))) .Values.host | quote }}
 {{- if $tls }}
+{{- if not .Values.settings.FORWARDED_ALLOW_IPS }}
+{{- fail "Set settings.FORWARDED_ALLOW_IPS to the addresses of the ingress controller: else all people have its address, and one locks out all by wrong passwords." }}
+{{- end }}
 - name: BEHIND_TLS
   value: "1"
 {{- end }}
