@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any
 
+from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.backends import RemoteUserBackend
@@ -20,10 +21,12 @@ from topology import audit
 BACKEND = "delayboard.sign_in.remote_user.ProxyUserBackend"
 # Of a name in Django's table of accounts.
 LONGEST_NAME = 150
+# The other ways to sign in, for somebody who has no role by the proxy.
+SIGN_IN_PAGES = ("/login/", "/second-factor/authenticate/", "/second-factor/webauthn/login/")
 
 
 class ProxyUserBackend(RemoteUserBackend):
-    """Accounts of the proxy; one that has a password here is local, and no header opens it."""
+    """Accounts of the proxy: no header opens one with a password or one of a provider."""
 
     def configure_user(self, request: HttpRequest | None, user: Any, created: bool = True) -> Any:
         if created:
@@ -33,6 +36,10 @@ class ProxyUserBackend(RemoteUserBackend):
             audit.record(None, "account added", what=user.get_username(), details=details)
         return user
 
+    def get_user(self, user_id: Any) -> Any:
+        """Nobody while no proxy is configured: websockets ask here alone."""
+        return super().get_user(user_id) if settings.REMOTE_USER_PROXIES else None
+
 
 class ProxyUserMiddleware(MiddlewareMixin):
     """Signs in whom the header of a trusted proxy names, and ends the session without it.
@@ -41,8 +48,6 @@ class ProxyUserMiddleware(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        if not settings.REMOTE_USER_PROXIES:
-            return None
         name = read_header(request, settings.REMOTE_USER_HEADER) if is_trusted(request) else ""
         is_by_proxy = request.session.get(auth.BACKEND_SESSION_KEY) == BACKEND
         if not name:
@@ -54,6 +59,8 @@ class ProxyUserMiddleware(MiddlewareMixin):
             if not is_by_proxy or request.user.get_username() == name:
                 return None
             auth.logout(request)
+        if request.path_info.startswith(SIGN_IN_PAGES):
+            return None
         return _sign_in(request, name)
 
 
@@ -73,6 +80,12 @@ def _sign_in(request: HttpRequest, name: str) -> HttpResponse | None:
             request,
             f"The account “{name}” has a password in Delayboard, so a proxy cannot "
             "open it. Ask an administrator to rename it, or to disable its password.",
+        )
+    if account is not None and SocialAccount.objects.filter(user=account).exists():
+        return refuse(
+            request,
+            f"The account “{name}” is that of a provider, so a proxy cannot open it. Ask an "
+            "administrator to rename it.",
         )
     if account is not None and not account.is_active:
         return refuse(request, CLOSED)

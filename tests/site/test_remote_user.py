@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 from pytest_django import Settings
 
 from delayboard.models import EVERYBODY, GroupRole
-from delayboard.sign_in.remote_user import is_trusted
+from delayboard.sign_in.remote_user import ProxyUserBackend, is_trusted
 from tests.builders import make_user
 from topology.models import AuditEntry, Grant, Role
 
@@ -67,6 +70,36 @@ def test_no_header_opens_a_local_or_a_deactivated_account() -> None:
     assert "signed in" not in AuditEntry.objects.filter(username="root").values_list(
         "action", flat=True
     )
+
+
+def test_no_header_opens_the_account_of_a_provider() -> None:
+    user = User.objects.create_user("eve")
+    SocialAccount.objects.create(user=user, provider="company-1", uid="1")
+    refused = get(Client(), "eve")
+    assert "The account “eve” is that of a provider" in refused.content.decode()
+    assert not Grant.objects.exists()
+
+
+def test_the_pages_of_sign_in_are_open_to_somebody_without_a_role_by_the_proxy() -> None:
+    make_user("root", Role.ADMIN)
+    client = Client(headers={"Remote-User": "root"}, REMOTE_ADDR=PROXY)
+    assert client.get("/").status_code == 403
+    for address in ("/login/", "/second-factor/authenticate/", "/second-factor/webauthn/login/"):
+        assert client.get(address).status_code in (200, 302)
+    output = StringIO()
+    call_command("sign_in_link", "root", "--site=", stdout=output, stderr=StringIO())
+    assert client.post(output.getvalue().strip()).status_code == 302
+    assert client.get("/brokers/").status_code == 200
+
+
+def test_without_a_proxy_its_sessions_end(settings: Settings) -> None:
+    client = Client()
+    get(client, "ada")
+    settings.REMOTE_USER_PROXIES = []
+    assert ProxyUserBackend().get_user(User.objects.get().pk) is None
+    assert get(client, "ada").status_code == 302
+    settings.REMOTE_USER_PROXIES = [ip_network(PROXY)]
+    assert "_auth_user_id" not in client.session
 
 
 def test_the_proxy_counts_by_its_own_address_and_not_by_the_one_it_forwards(rf: Any) -> None:
