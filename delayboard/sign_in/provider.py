@@ -7,6 +7,7 @@ an e-mail address, which a provider may let people choose.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
@@ -79,6 +80,14 @@ class CompanyProvider(OpenIDConnectOAuth2Adapter):
                 f"{settings.OIDC_ISSUER} is not the address of an OpenID Connect provider. Ask "
                 "an administrator to correct OIDC_ISSUER."
             )
+        used = [str(found.get(name) or "") for name in (*ENDPOINTS, "userinfo_endpoint")]
+        if settings.OIDC_ISSUER.startswith("https://") and any(
+            address and not address.startswith("https://") for address in used
+        ):
+            raise ProviderError(
+                f"{settings.OIDC_ISSUER} names an address of its own that does not begin with "
+                "https://. Ask its administrator to correct it."
+            )
         # OpenID Connect Discovery 1.0, section 4.3.
         if str(found.get("issuer", "")).rstrip("/") != settings.OIDC_ISSUER.rstrip("/"):
             raise ProviderError(
@@ -93,14 +102,24 @@ class CompanyProvider(OpenIDConnectOAuth2Adapter):
     ) -> SocialLogin:
         """Raises ProviderError for claims that cannot be read."""
         self.id_token = str(kwargs["response"].get("id_token") or "")
+        if not self.openid_config.get("userinfo_endpoint"):
+            app.settings = {**app.settings, "fetch_userinfo": False}
         try:
-            return super().complete_login(request, app, token, **kwargs)
+            login = super().complete_login(request, app, token, **kwargs)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ProviderError(explain_error("server_error")) from error
+        # Another issuer may give an equal subject to another person.
+        issuer = sha256(settings.OIDC_ISSUER.encode()).hexdigest()
+        login.account.provider = f"{PROVIDER}-{issuer[:32]}"
+        return login
 
 
 class ProviderAdapter(DefaultSocialAccountAdapter):
     """Whom the provider may sign in, and with which roles."""
+
+    def get_app(self, request: HttpRequest, provider: str, client_id: str | None = None) -> Any:
+        """The one that is configured, also for an account of an earlier issuer."""
+        return super().get_app(request, PROVIDER, client_id)
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         """Read the groups, before an account is made. Raises ImmediateHttpResponse with a page."""

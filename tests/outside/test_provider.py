@@ -7,6 +7,7 @@ from html import unescape
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import responses
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
 from django.test import Client
@@ -91,6 +92,25 @@ def test_no_address_joins_the_provider_with_an_account_that_is_signed_in() -> No
     assert not SocialAccount.objects.exists()
 
 
+def test_an_equal_subject_of_another_issuer_is_another_person(settings: Settings) -> None:
+    GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
+    Person("ada").sign_in()
+    with running_provider("http://testserver", GROUPS) as other:
+        configure(settings, other)
+        assert Person("ada").sign_in().status_code == 302
+    first, second = SocialAccount.objects.order_by("pk")
+    assert (first.uid, first.user_id) == (second.uid, second.user_id - 1)
+    assert str(first)
+
+
+def test_a_provider_without_userinfo_signs_in_by_its_id_token(settings: Settings) -> None:
+    GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
+    (app,) = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"]
+    app["settings"]["openid_configuration_overrides"] = {"userinfo_endpoint": None}
+    assert Person("ada").sign_in().status_code == 302
+    assert list(SocialAccount.objects.get().extra_data) == ["id_token"]
+
+
 def test_a_deactivated_account_is_refused() -> None:
     GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
     ada = Person("ada")
@@ -141,3 +161,16 @@ def test_each_error_is_one_sentence(settings: Settings, issuer: str) -> None:
     assert "cannot reach Company at http://127.0.0.1:9" in sentence_of(
         Client().get("/login/provider/")
     )
+
+
+@responses.activate
+@pytest.mark.parametrize("name", ["token_endpoint", "userinfo_endpoint"])
+def test_a_provider_with_tls_has_no_address_without(settings: Settings, name: str) -> None:
+    issuer = "https://id.example.com"
+    configure(settings, issuer)
+    names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+    found = {"issuer": issuer} | {one: f"{issuer}/{one}" for one in names}
+    address = f"{issuer}/.well-known/openid-configuration"
+    responses.get(address, json=found | {name: "http://id.example.com/"})
+    sentence = sentence_of(Client().get("/login/provider/"))
+    assert "names an address of its own that does not begin with https://." in sentence
