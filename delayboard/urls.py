@@ -142,7 +142,7 @@ urlpatterns = [
     path("login/", sign_in.SignInView.as_view(), name="account_login"),
     path("logout/", sign_in.SignOutView.as_view(), name="logout"),
     path("logout/", sign_in.SignOutView.as_view(), name="account_logout"),
-    path("login/link/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
+    path("login/link/", sign_in.sign_in_link, name="sign_in_link"),
     path("login/provider/", sign_in.provider_sign_in, name="provider_sign_in"),
     path(
         "login/provider/callback/",

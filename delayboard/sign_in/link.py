@@ -26,7 +26,7 @@ _tokens = _LinkToken()
 
 
 def make_link_token(user: User) -> str:
-    """The part of the address that names the account; the time of its last sign-in is in it."""
+    """What names the account in a query, as it is; the time of its last sign-in is in it."""
     return signing.dumps([user.pk, _tokens.make_token(user)], salt=SALT)
 
 

@@ -144,7 +144,16 @@ def test_a_link_ends_after_ten_minutes_and_with_a_new_password() -> None:
         assert Client().get(link).status_code == 200
         clock.shift(601)
         assert Client().get(link).status_code == 403
-    assert Client().get("/login/link/made-up/").status_code == 403
+    assert Client().get("/login/link/?token=made-up").status_code == 403
+    assert Client().get("/login/link/").status_code == 403
+
+
+def test_no_log_has_the_token_of_a_link(caplog: pytest.LogCaptureFixture) -> None:
+    make_user("root", Role.ADMIN)
+    address, _, token = make_link().partition("?token=")
+    assert Client(enforce_csrf_checks=True).post(f"{address}?token={token}").status_code == 403
+    assert "/login/link/" in caplog.text
+    assert token not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["sign_in_link", "reset_second_factor"])

@@ -128,10 +128,10 @@ def passkey_sign_in(request: HttpRequest) -> HttpResponseBase:
 @login_not_required
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def sign_in_link(request: HttpRequest, token: str) -> HttpResponseBase:
+def sign_in_link(request: HttpRequest) -> HttpResponseBase:
     """Sign in by the link of `manage.py sign_in_link`, once, after one click."""
     try:
-        user = read_link(token)
+        user = read_link(request.GET.get("token", ""))
     except InvalidLink as error:
         return refuse(request, str(error))
     if request.method != "POST":
