@@ -300,6 +300,7 @@ MFA_FORMS = {
     "authenticate": "delayboard.sign_in.second_factor_forms.CodeForm",
     "reauthenticate": "delayboard.sign_in.second_factor_forms.RepeatedCodeForm",
     "add_webauthn": "delayboard.sign_in.second_factor_forms.PasskeyForm",
+    "login_webauthn": "delayboard.sign_in.second_factor_forms.PasskeySignInForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True

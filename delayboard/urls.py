@@ -152,6 +152,11 @@ urlpatterns = [
     ),
     path("confirm/", reauthenticate, name="account_reauthenticate"),
     path("second-factor/webauthn/login/", sign_in.passkey_sign_in, name="mfa_login_webauthn"),
+    path(
+        "second-factor/webauthn/keys/<int:pk>/remove/",
+        sign_in.PasskeyRemoveView.as_view(),
+        name="mfa_remove_webauthn",
+    ),
     path("second-factor/", include("allauth.mfa.urls")),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/end/", sessions.session_end, name="session_end"),

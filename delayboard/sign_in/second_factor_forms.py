@@ -6,7 +6,8 @@ from typing import Any
 
 from allauth.core import context
 from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
-from allauth.mfa.webauthn.forms import AddWebAuthnForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, LoginWebAuthnForm
 from axes.handlers.proxy import AxesProxyHandler
 from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
@@ -40,6 +41,19 @@ class CodeForm(_Counted, AuthenticateForm):
 
 class RepeatedCodeForm(_Counted, ReauthenticateForm):
     """The code before a change of the second factors."""
+
+
+class PasskeySignInForm(LoginWebAuthnForm):
+    """A passkey in the place of the password: it ends with the password."""
+
+    def clean_credential(self) -> Authenticator:
+        authenticator: Authenticator = super().clean_credential()
+        if not authenticator.user.has_usable_password():
+            raise ValidationError(
+                "The password of this account is disabled, and its passkeys with it. Use the "
+                "sign-in of your company, or ask an administrator."
+            )
+        return authenticator
 
 
 class PasskeyForm(AddWebAuthnForm):

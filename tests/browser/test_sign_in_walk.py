@@ -78,7 +78,7 @@ def test_a_provider_signs_in_with_a_mapped_role_and_out(
 
 
 def test_a_passkey_and_a_code_sign_in(local: Page) -> None:
-    make_user("ada", Role.OPERATOR)
+    ada = make_user("ada", Role.OPERATOR)
     sign_in(local)
     local.goto("/second-factor/")
     local.get_by_role("link", name="Add passkey").click()
@@ -112,3 +112,9 @@ def test_a_passkey_and_a_code_sign_in(local: Page) -> None:
     sign_in(local)
     local.get_by_role("button", name="Use a passkey").click()
     expect(local.get_by_role("heading", name="Now")).to_be_visible()
+
+    sign_out(local)
+    ada.set_unusable_password()
+    ada.save()
+    local.get_by_role("button", name="Sign in with a passkey").click()
+    expect(local.get_by_text("and its passkeys with it")).to_be_visible()

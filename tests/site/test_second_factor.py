@@ -136,6 +136,34 @@ def test_an_admin_or_a_command_resets_the_factor_of_somebody_who_lost_it(ada: Us
     assert sorted(names) == ["delayboard", "root"]
 
 
+def test_nobody_resets_the_own_factor_without_a_confirmation() -> None:
+    root = make_user("root", Role.ADMIN)
+    TOTP.activate(root, KEY)
+    admin = Client()
+    admin.force_login(root)
+    answer = admin.post("/permissions/reset-second-factor/", {"user": "root"}, follow=True)
+    assert "You cannot reset your own second factor." in answer.content.decode()
+    assert Authenticator.objects.exists()
+
+
+def test_the_last_passkey_of_a_role_that_needs_one_stays(settings: Settings) -> None:
+    settings.SECOND_FACTOR_ROLE = "operator"
+    ada = make_user("ada", Role.OPERATOR)
+    client = Client()
+    sign_in(client)
+    client.post("/confirm/?next=/", {"password": PASSWORD})
+    first, second = (
+        Authenticator.objects.create(user=ada, type="webauthn", data={"name": name})
+        for name in ("Phone", "Key")
+    )
+    for passkey in (first, second):
+        answer = client.post(f"/second-factor/webauthn/keys/{passkey.pk}/remove/")
+        assert answer["Location"] == "/second-factor/webauthn/"
+    assert Authenticator.objects.get() == second
+    page = client.get("/second-factor/").content.decode()
+    assert "Your role requires a second factor. Add another one first." in page
+
+
 def test_an_operator_resets_nobody(ada: User) -> None:
     client = Client()
     client.force_login(make_user("eve", Role.OPERATOR))

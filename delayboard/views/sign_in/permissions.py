@@ -69,7 +69,13 @@ def read_only_switch(request: HttpRequest) -> HttpResponse:
 def second_factor_reset(request: HttpRequest) -> HttpResponse:
     """Delete the second factors of `user`, who lost them."""
     person = get_object_or_404(User, username=request.POST.get("user", ""))
-    if person.is_superuser and not request.user.is_superuser:
+    if person.pk == request.user.pk:
+        messages.error(
+            request,
+            "You cannot reset your own second factor. Remove it under Second factor, or ask "
+            "another administrator.",
+        )
+    elif person.is_superuser and not request.user.is_superuser:
         messages.error(request, "Only a superuser can reset the second factor of a superuser.")
     else:
         reset(request.user, person)

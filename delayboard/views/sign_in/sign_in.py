@@ -7,7 +7,8 @@ from typing import Any
 
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login
-from allauth.mfa.webauthn.views import login_webauthn
+from allauth.mfa.adapter import get_adapter
+from allauth.mfa.webauthn.views import RemoveWebAuthnView, login_webauthn
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from django.conf import settings
 from django.contrib import messages
@@ -123,6 +124,18 @@ def passkey_sign_in(request: HttpRequest) -> HttpResponseBase:
         return refuse(request, "Passkeys are switched off. Use the sign-in of your company.")
     response: HttpResponseBase = login_webauthn(request)
     return response
+
+
+class PasskeyRemoveView(RemoveWebAuthnView):  # type: ignore[misc]
+    """Removes a passkey, but not the last factor of a role that must have one."""
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        adapter = get_adapter()
+        if not adapter.can_delete_authenticator(self.get_object()):
+            messages.error(self.request, adapter.error_messages["cannot_delete_authenticator"])
+            return redirect("mfa_list_webauthn")
+        answer: HttpResponse = super().form_valid(form)
+        return answer
 
 
 @login_not_required
