@@ -49,17 +49,16 @@ class Heartbeats:
         self._lock = threading.Lock()
         self._rows: dict[str, BackgroundTask] = {}
         self._reported: set[str] = set()
-        self._written: dict[str, tuple[object, ...]] = {}
 
     def begin(self, task: Task) -> None:
         """The row of a task that starts, with what it reported before."""
         started = {"name": task.name, "broker_id": task.broker_id, "started_at": timezone.now()}
-        row, is_new = BackgroundTask.objects.update_or_create(
+        row, _ = BackgroundTask.objects.update_or_create(
             key=task.key, host=self.host if task.is_local else "", defaults=started
         )
         with self._lock:
-            if is_new or task.key not in self._rows:
-                self._rows[task.key] = row
+            # Its row may be another since: a task can be deleted and made again.
+            self._rows.setdefault(task.key, row).pk = row.pk
 
     def beat(self, key: str, details: Mapping[str, object]) -> None:
         with self._lock:
@@ -98,9 +97,16 @@ class Heartbeats:
         with self._lock:
             reported, self._reported = self._reported, set()
             rows = [copy(self._rows[key]) for key in reported]
-        alike = [row for row in rows if self._written.get(row.key) == _content(row)]
-        others = [row for row in rows if self._written.get(row.key) != _content(row)]
         try:
+            # Other processes write to rows that they share, or had before.
+            stored = {
+                pk: tuple(content)
+                for pk, *content in BackgroundTask.objects.filter(
+                    pk__in=[row.pk for row in rows]
+                ).values_list("pk", "details", "last_error", "last_error_at")
+            }
+            alike = [row for row in rows if stored.get(row.pk) == _content(row)]
+            others = [row for row in rows if stored.get(row.pk) != _content(row)]
             if alike:
                 # Most say the same as before, and to state it of each row takes long.
                 beaten = [row.beat_at for row in alike if row.beat_at]
@@ -108,7 +114,6 @@ class Heartbeats:
                     beat_at=min(beaten, default=None)
                 )
             BackgroundTask.objects.bulk_update(others, FIELDS)
-            self._written |= {row.key: _content(row) for row in others}
         except Exception:
             # With the next ones.
             with self._lock:

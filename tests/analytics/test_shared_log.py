@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 from django.utils import timezone
@@ -31,6 +32,7 @@ from analytics.models import (
 )
 from analytics.retention.log_files import LOG
 from analytics.storage import StorageError, open_storage
+from delayboard.worker.keep_sending import keep_sending
 from delayboard.worker.schedule import find_missing_days
 from tests.analytics.builders import a_trip, an_entry, follow_log, write_log
 from tests.analytics.day_lines import days, read_day
@@ -311,3 +313,18 @@ def test_another_host_goes_on_with_the_parquet_of_the_first(
     nightly.run_day(DAY)
     assert CompactedDay.objects.get().manifest == second
     assert Run.objects.get(day=DAY).lines == 6
+
+
+def test_what_waits_is_shown_while_the_shared_place_is_down(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.EVENT_LOG = log = tmp_path / "log"
+    write_log(log, [an_entry("m1", NOON)], "tap.orders.1")
+    (tmp_path / "file").touch()
+    settings.SHARED_LOG_URL = f"file://{tmp_path / 'file'}"
+    LogHost.objects.create(name=name_of(log), seen_at=NOW, is_sending=True)
+    with pytest.raises((StorageError, LogError)):
+        keep_sending(stop=Event(), beat=lambda details: None)
+    host = LogHost.objects.get()
+    (path,) = log.glob("date=*/hour=*/*.jsonl")
+    assert (host.unsent_since, host.unsent_bytes) == (NOON, path.stat().st_size)

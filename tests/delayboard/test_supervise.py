@@ -221,7 +221,7 @@ def test_what_all_tasks_reported_is_written_by_one_statement(
     with django_assert_num_queries(0):
         heartbeats.beat("a", {"n": 1})
         heartbeats.beat("a", {"n": 2})
-        heartbeats.beat("b", {})
+        heartbeats.beat("b", {"m": 1})
         heartbeats.fail("c", "Nothing listens.")
     assert heartbeats.urgent.is_set()
     with CaptureQueriesContext(connection) as statements:
@@ -229,7 +229,7 @@ def test_what_all_tasks_reported_is_written_by_one_statement(
         heartbeats.write()
     assert sum("UPDATE" in query["sql"] for query in statements) == 1
     rows = BackgroundTask.objects.values_list("key", "details", "last_error")
-    assert list(rows) == [("a", {"n": 2}, ""), ("b", {}, ""), ("c", {}, "Nothing listens.")]
+    assert list(rows) == [("a", {"n": 2}, ""), ("b", {"m": 1}, ""), ("c", {}, "Nothing listens.")]
 
 
 @pytest.mark.django_db
@@ -255,6 +255,37 @@ def test_a_failure_is_still_written_after_the_task_has_begun_again() -> None:
     heartbeats.begin(task)
     heartbeats.write()
     assert BackgroundTask.objects.get().last_error == "Nothing listens."
+
+
+@pytest.mark.django_db
+def test_heartbeats_go_to_the_row_of_a_task_that_was_deleted_and_made_again() -> None:
+    heartbeats = Heartbeats()
+    task = Task("a", "A", Patient())
+    for _ in range(2):
+        BackgroundTask.objects.all().delete()
+        BackgroundTask.objects.create(key="a", name="A")
+        heartbeats.begin(task)
+        heartbeats.beat("a", {"n": 1})
+        heartbeats.write()
+        row = BackgroundTask.objects.get()
+        assert (row.is_late, row.details) == (False, {"n": 1})
+
+
+@pytest.mark.django_db
+def test_what_another_host_wrote_to_the_same_row_does_not_stay() -> None:
+    task = Task("a", "A", Patient())
+    ours, others = Heartbeats(), Heartbeats()
+    for heartbeats in (ours, others):
+        heartbeats.begin(task)
+    ours.beat("a", {"n": 1})
+    ours.write()
+    others.fail("a", "Nothing listens.")
+    others.write()
+    assert BackgroundTask.objects.get().is_failing
+    ours.beat("a", {"n": 1})
+    ours.write()
+    row = BackgroundTask.objects.get()
+    assert (row.last_error, row.last_error_at, row.details) == ("", None, {"n": 1})
 
 
 @pytest.mark.django_db
