@@ -35,6 +35,8 @@ HOST = r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]"
 ORIGIN = r"https?://(\*\.)?[A-Za-z0-9_.-]+(:\d+)?|https?://\[[0-9A-Fa-f:.]+\](:\d+)?"
 LONGEST_DAYS = 36_500
 STORAGE = r"[a-z][a-z0-9+.-]*://.+"
+# A user in an address of S3 is an access key; the secret one may have slashes.
+STORAGE_KEYS = r"(?i)s3a?://([^/]*|[^/:]*:.*)@|[^/]*//[^/]*:[^/]*@"
 
 
 def refuse(name: str, next_step: str) -> ImproperlyConfigured:
@@ -113,6 +115,11 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 def storage(name: str, default: str) -> str:
     text = os.environ.get(name) or default
+    if re.match(STORAGE_KEYS, text):
+        raise ImproperlyConfigured(
+            f"{name} has a key or a password. Set the address without it, and the key in "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
     if not re.fullmatch(STORAGE, text):
         raise refuse(name, "Set an address that begins with file://, hdfs://, s3:// or s3a://.")
     return text

@@ -117,6 +117,24 @@ def test_a_setting_that_is_not_understood_is_refused(
     assert str(refused.value).startswith(f"{name} is “{value}”. {why}")
 
 
+@pytest.mark.parametrize("scheme", ["s3", "S3A"])
+@pytest.mark.parametrize("keys", ["AKIA:secret", "AKIA:se/cret", "secret"])
+def test_a_key_in_the_address_of_a_storage_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, keys: str
+) -> None:
+    monkeypatch.setenv("LOG_URL", f"{scheme}://{keys}@bucket/log")
+    with pytest.raises(ImproperlyConfigured) as refused:
+        read_settings()
+    assert str(refused.value).startswith("LOG_URL has a key or a password. Set the address without")
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a@b", "hdfs://user@host:8020/a@b", "file:///a:b@c"])
+def test_an_at_sign_that_ends_no_key_is_none(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("LOG_URL", url)
+    assert read_settings()["LOG_URL"] == url
+
+
 def test_a_level_may_be_in_lower_case_and_is_not_that_of_libraries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
