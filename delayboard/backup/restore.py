@@ -38,10 +38,17 @@ from delayboard.backup.tables import drop_tables, load_tables
 from delayboard.dead_letters.replay.batch import change_state
 from delayboard.delay_migration.request import KIND as MIGRATE
 from delayboard.environment import fingerprint
-from delayboard.models import BackgroundTask, ItemState, ReplayBatch
+from delayboard.models import (
+    BackgroundTask,
+    ChangeKind,
+    ChangeState,
+    ItemState,
+    ReplayBatch,
+    ScheduledChange,
+)
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.publishing import publish_job
-from topology.models import Broker, Work, WorkState
+from topology.models import Work, WorkState
 from topology.models.work import ENDED, TASK
 
 
@@ -53,7 +60,8 @@ class Restored:
     replays: int
     migrations: int
     publish_jobs: int
-    has_other_keys: bool
+    changes: int
+    has_other_keys: bool = False
 
 
 def restore(
@@ -77,21 +85,19 @@ def restore(
         with closing(Slot(settings.EVENT_LOG)) as slot:
             if slot.name != slot.log:
                 raise BackupError("The worker runs. Stop the site and the worker first.")
-            report("database")
-            _restore_database(folder, backup)
+            report("database, and work that was being done")
+            restored = _restore_database(folder, backup)
             report("keys")
             _restore_keys(folder)
             report("event log and Parquet")
             _restore_log(folder)
     except (OSError, LogError, Error) as error:
+        # PostgreSQL's hint, to drop what others have too, is none here.
+        why = " ".join(str(error).partition("\nHINT:")[0].split())
         raise BackupError(
-            f"The restore failed: {error}. Correct this, and restore again with --replace."
+            f"The restore failed: {why}. Correct this, and restore again with --replace."
         ) from error
-    report("work that was being done")
-    with transaction.atomic():
-        return replace(
-            _pause_what_sends(backup.moment), has_other_keys=backup.keys != _read_fingerprint()
-        )
+    return replace(restored, has_other_keys=backup.keys != _read_fingerprint())
 
 
 def _refuse_newer(backup: Backup) -> None:
@@ -111,34 +117,64 @@ def _refuse_newer(backup: Backup) -> None:
 
 
 def _refuse_what_is_there() -> None:
-    names = connection.introspection.table_names()
-    has_rows = Broker._meta.db_table in names and Broker.objects.exists()
+    has_tables = bool(connection.introspection.table_names())
     has_lines = next(day_folders(settings.EVENT_LOG), None) is not None
-    if has_rows or has_lines:
-        what = "This database has brokers" if has_rows else f"{settings.EVENT_LOG} has lines"
+    if has_tables or has_lines:
+        what = "This database has tables" if has_tables else f"{settings.EVENT_LOG} has lines"
         raise BackupError(
             f"{what}. Restore into an empty site, or replace this one with --replace."
         )
 
 
-def _restore_database(folder: Path, backup: Backup) -> None:
+def _restore_database(folder: Path, backup: Backup) -> Restored:
+    """A kill leaves no database in which something is sent on."""
     if backup.vendor == "sqlite":
-        name = Path(connection.settings_dict["NAME"])
+        return _restore_sqlite(folder / SQLITE, backup.moment)
+    foreign = drop_tables()
+    installed = {config.label for config in apps.get_app_configs()}
+    for app, names in backup.migrations.items():
+        if app in installed:
+            call_command("migrate", app, names[-1], interactive=False, verbosity=0)
+    with transaction.atomic():
+        load_tables(folder / TABLES, backup.columns, foreign)
+        # No migration can change a table with checks that are still due.
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        call_command("migrate", interactive=False, verbosity=0)
+        return _pause_what_sends(backup.moment)
+
+
+def _restore_sqlite(source: Path, moment: datetime) -> Restored:
+    """Make the database beside the one that is there, and put it in place once it is whole."""
+    name = Path(connection.settings_dict["NAME"])
+    name.parent.mkdir(parents=True, exist_ok=True)
+    fresh = name.with_name(f"{name.name}.restoring-{os.getpid()}")
+    fresh.touch(0o600)
+    shutil.copyfile(source, fresh)
+    connection.close()
+    connection.settings_dict["NAME"] = str(fresh)
+    try:
+        call_command("migrate", interactive=False, verbosity=0)
+        with transaction.atomic():
+            restored = _pause_what_sends(moment)
         connection.close()
-        name.parent.mkdir(parents=True, exist_ok=True)
-        for path in (name, *(name.with_name(name.name + end) for end in ("-wal", "-shm"))):
+        for path in _files_of(name):
             if path.exists():
                 path.rename(_aside(path))
-        shutil.copyfile(folder / SQLITE, name)
-        name.chmod(0o600)
-    else:
-        drop_tables()
-        installed = {config.label for config in apps.get_app_configs()}
-        for app, names in backup.migrations.items():
-            if app in installed:
-                call_command("migrate", app, names[-1], interactive=False, verbosity=0)
-        load_tables(folder / TABLES, backup.columns)
-    call_command("migrate", interactive=False, verbosity=0)
+        # The database last, after a write-ahead log that it may still have.
+        for path, target in zip(reversed(_files_of(fresh)), reversed(_files_of(name)), strict=True):
+            if path.exists():
+                path.rename(target)
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = str(name)
+        for path in _files_of(fresh):
+            path.unlink(missing_ok=True)
+    return restored
+
+
+def _files_of(database: Path) -> list[Path]:
+    return [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
 
 
 def _restore_keys(folder: Path) -> None:
@@ -187,7 +223,11 @@ def _aside(path: Path) -> Path:
 
 
 def _pause_what_sends(moment: datetime) -> Restored:
-    """Pause replays and migrations, end publish jobs, free the rest for the worker."""
+    """Pause replays and migrations, end publish jobs, mark scheduled changes, free the rest for the
+    worker; in the caller's transaction.
+
+    Changes are not paused: an interception holds the messages of a queue that others need.
+    """
     at = timezone.localtime(moment)
     since = f"Restored from a backup of {at:%Y-%m-%d %H:%M:%S %Z}."
     BackgroundTask.objects.all().delete()
@@ -216,4 +256,8 @@ def _pause_what_sends(moment: datetime) -> Restored:
         ended_at=timezone.now(),
         error=f"{since} More may have been published after it. Check this, and publish the rest.",
     )
-    return Restored(moment, len(replays), migrations, jobs, has_other_keys=False)
+    # What was published in place of a message after the backup is published once more.
+    changes = ScheduledChange.objects.filter(state=ChangeState.PENDING, copied_at=None)
+    changes = changes.exclude(kind=ChangeKind.CANCEL)
+    changes.filter(is_copied=True, copy_begun_at=None).update(copy_begun_at=moment)
+    return Restored(moment, len(replays), migrations, jobs, changes.update(may_be_duplicated=True))

@@ -36,7 +36,8 @@ INCOMPLETE = (
 def stated_headers(change: ScheduledChange) -> dict[str, str]:
     """The headers that say what a message stands for, and whether it may be there twice."""
     stated = {CHANGE_HEADER: str(change.pk)}
-    if change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None:
+    is_begun = change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None
+    if is_begun or change.may_be_duplicated:
         # It was begun before, and nothing says that the broker did not get it.
         stated[DOUBLED_HEADER] = "1"
     return stated

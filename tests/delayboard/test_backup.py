@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.apps import apps
+from django.apps.registry import Apps
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, models
 from pytest_django import Settings
 
 from analytics import compacted
 from analytics.log import Slot, name_of
-from delayboard.backup import create
+from delayboard.backup import create, tables
+from delayboard.backup import restore as restore_module
 from delayboard.backup.contents import DESCRIPTION, BackupError, read_description
 from delayboard.backup.create import back_up
 from delayboard.backup.restore import restore
+from delayboard.changes.outgoing import stated_headers
+from delayboard.delay_migration.request import KIND as MIGRATE
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.analytics.builders import NOON, an_entry, write_log
-from tests.builders import make_broker
+from tests.builders import make_broker, make_pair
+from topology import work
 from topology.management.exit_codes import BadInput
+from topology.message import DOUBLED_HEADER
+from topology.models import Broker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
@@ -73,6 +85,110 @@ def test_a_folder_that_has_something_is_refused(log: Path, tmp_path: Path) -> No
         back_up(log)
 
 
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[None]:
+    """The test database, with what a restore does to it undone."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE ours (name text); INSERT INTO ours VALUES ('kept')")
+        yield
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE ours")
+        return
+    # A restore renames it: the other tests go on with the file that they had.
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    shutil.copyfile(name, tmp_path / "database.sqlite3")
+    connection.settings_dict["NAME"] = str(tmp_path / "database.sqlite3")
+    yield
+    connection.close()
+    connection.settings_dict["NAME"] = name
+
+
+@pytest.mark.usefixtures("database")
+def test_a_restore_that_is_killed_after_the_database_leaves_nothing_that_is_sent_on(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(models.Model):
+        """A later version has it, and its table is not made yet."""
+
+        class Meta:
+            apps = Apps()
+            app_label = "delayboard"
+
+        def __str__(self) -> str:
+            return str(self.pk)
+
+    topology = make_pair(make_broker())
+    migration = work.create(MIGRATE, 1, broker=topology.broker, user=None)
+    for kind, is_copied, state in (
+        (ChangeKind.DELIVER_NOW, True, ChangeState.PENDING),
+        (ChangeKind.RESCHEDULE, False, ChangeState.PENDING),
+        (ChangeKind.CANCEL, False, ChangeState.PENDING),
+        (ChangeKind.RESCHEDULE, True, ChangeState.DONE),
+    ):
+        ScheduledChange.objects.create(
+            broker=topology.broker,
+            topology=topology,
+            kind=kind,
+            is_copied=is_copied,
+            state=state,
+            key="m",
+            due_at=NOON,
+        )
+    back_up(tmp_path / "backup")
+    Broker.objects.update(name="Changed later")
+    monkeypatch.setattr(restore_module, "_restore_keys", Mock(side_effect=OSError("killed")))
+    known = list(apps.get_models(include_auto_created=True))
+    monkeypatch.setattr(tables, "apps", Mock(get_models=lambda **_: [*known, Later]))
+    with pytest.raises(BackupError, match="killed"):
+        restore(tmp_path / "backup", is_replacing=True)
+    assert Broker.objects.get().name == "Test broker"
+    migration.refresh_from_db()
+    assert migration.pause_requested
+    assert [
+        (
+            one.copy_begun_at is not None,
+            one.may_be_duplicated,
+            DOUBLED_HEADER in stated_headers(one),
+        )
+        for one in ScheduledChange.objects.order_by("pk")
+    ] == [(True, True, True), (False, True, True), (False, False, False), (False, False, False)]
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT name FROM ours")
+            assert cursor.fetchall() == [("kept",)]
+    else:
+        assert not list(tmp_path.glob("*.restoring-*"))
+        assert list(tmp_path.glob("database.sqlite3.before-restore-*"))
+
+
+@pytest.mark.sqlite
+@pytest.mark.usefixtures("database")
+def test_a_restore_that_fails_before_it_has_paused_leaves_the_database_as_it_was(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(tmp_path / "backup")
+    make_broker()
+    monkeypatch.setattr(restore_module, "_pause_what_sends", Mock(side_effect=OSError("killed")))
+    with pytest.raises(BackupError, match="killed"):
+        restore(tmp_path / "backup", is_replacing=True)
+    assert Broker.objects.exists()
+    assert not list(tmp_path.glob("*.restoring-*"))
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("database")
+def test_tables_that_a_table_of_others_needs_are_not_dropped(log: Path, tmp_path: Path) -> None:
+    back_up(tmp_path / "backup")
+    make_broker()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ours ADD broker bigint REFERENCES topology_broker")
+    with pytest.raises(BackupError, match="on table ours depends on table topology_broker"):
+        restore(tmp_path / "backup", is_replacing=True)
+    assert Broker.objects.exists()
+
+
 def changed(folder: Path, **values: Any) -> None:
     described = json.loads((folder / DESCRIPTION).read_text())
     (folder / DESCRIPTION).write_text(json.dumps(described | values))
@@ -97,13 +213,14 @@ def test_a_backup_that_this_version_cannot_restore_changes_nothing(
     assert lines_of(tmp_path)
 
 
-def test_a_site_with_rows_or_lines_or_a_worker_is_refused(log: Path, tmp_path: Path) -> None:
+def test_a_site_with_tables_or_lines_or_a_worker_is_refused(log: Path, tmp_path: Path) -> None:
     back_up(tmp_path / "backup")
-    with pytest.raises(BadInput, match="has lines"):
+    with pytest.raises(BadInput, match="This database has tables"):
         call_command("restore", str(tmp_path / "backup"))
-    make_broker()
-    with pytest.raises(BadInput, match="This database has brokers"):
-        call_command("restore", str(tmp_path / "backup"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(connection.introspection, "table_names", list)
+        with pytest.raises(BadInput, match="has lines"):
+            call_command("restore", str(tmp_path / "backup"))
     worker = Slot(log)
     with pytest.raises(BackupError, match="The worker runs"):
         restore(tmp_path / "backup", is_replacing=True)

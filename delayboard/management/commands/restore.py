@@ -39,7 +39,7 @@ class Command(BoardCommand):
         )
         self.stdout.write(
             f"Paused replays: {found.replays}; paused migrations: {found.migrations}; ended "
-            f"publish jobs: {found.publish_jobs}."
+            f"publish jobs: {found.publish_jobs}; marked scheduled changes: {found.changes}."
         )
         if found.has_other_keys:
             self.stderr.write(
