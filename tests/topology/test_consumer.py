@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from contextlib import nullcontext
+from queue import SimpleQueue
 
 import pytest
 
-from topology.broker.amqp.consumer import take_offset
+from topology.broker.address import Address
+from topology.broker.amqp.consumer import Consumer, take_offset
 from topology.broker.errors import Unreachable
 from topology.broker.properties.read import build_properties, read_properties
 from topology.message import content_id
@@ -33,3 +37,29 @@ def test_an_offset_is_found_among_headers_that_cannot_be_read() -> None:
 def test_a_message_without_an_offset_is_none_of_a_stream(headers: dict[str, object]) -> None:
     with pytest.raises(Unreachable, match="has no offset"):
         take_offset(build_properties(headers=headers))
+
+
+def test_what_is_asked_just_before_the_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    consumer = Consumer(Address("broker.test", 5672, "/", "u", "p"), "q")
+    monkeypatch.setattr(consumer, "_session", nullcontext())
+
+    def read(seconds: float, is_ready: object) -> None:
+        if consumer._stopping.is_set():
+            done.append("read")
+
+    def ask_and_stop() -> bool:
+        """Between the last look at what is asked and the one at whether it shall stop."""
+        consumer._asked.put(lambda: done.append("asked"))
+        consumer._stopping.set()
+        return True
+
+    class Asked(SimpleQueue[Callable[[], object]]):
+        def empty(self) -> bool:
+            return super().empty() and (consumer._stopping.is_set() or ask_and_stop())
+
+    monkeypatch.setattr(consumer, "_read", read)
+    consumer._asked = Asked()
+    consumer._run()
+    assert consumer._end is None
+    assert done == ["asked", "read"]

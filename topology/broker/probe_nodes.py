@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from topology.broker import health
-from topology.broker.address import Address
+from topology.broker.address import Address, SignIn
 from topology.broker.amqp.connection import translate_errors
 from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
+from topology.broker.tokens import get_token
 
 PROBE_SECONDS = 2.0
 
@@ -38,8 +39,12 @@ def probe_nodes(address: Address) -> Mapping[str, str]:
     """The addresses that do not answer, or whose node lost the majority, and why.
 
     AMQP is only connected to, because RabbitMQ logs each handshake that does not end. An answer
-    that refuses the account is an answer. Takes PROBE_SECONDS.
+    that refuses the account is an answer. Takes PROBE_SECONDS, and the time for a token. Raises
+    BrokerError without one.
     """
+    if address.sign_in is SignIn.TOKEN:
+        # Here, because a failure of it is none of an address.
+        get_token(address)
     amqp = {one.amqp_name: partial(_probe_amqp, one) for one in address.amqp_nodes}
     api = {one.management_url: partial(_probe_management, one) for one in address.management_nodes}
     probes: dict[str, Callable[[], _View]] = {**amqp, **api}

@@ -94,8 +94,10 @@ def _request(address: Address) -> Token:
     limits.begin(REQUEST_SECONDS)
     session = requests.Session()
     session.trust_env, session.verify = False, address.verify_tls
-    context = _ssl_context(address) if url.startswith("https") else None
-    session.mount(url, BoundedAdapter(limits, url, context))
+    scheme = urlsplit(url).scheme
+    context = _ssl_context(address) if scheme == "https" else None
+    # By the scheme alone: requests rewrites the rest of what was typed.
+    session.mount(f"{scheme}://", BoundedAdapter(limits, url, context))
     # Section 2.3.1: both parts are encoded as in a form.
     client = f"{quote_plus(address.username)}:{quote_plus(address.password)}"
     form = {"grant_type": "client_credentials"}

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.faults.hostile_management import Attack, Hostile, Visit, hostile_management, saying
-from topology.broker import health
-from topology.broker.address import Address
+from tests.faults.hostile_management import (
+    TRICKLE_SECONDS,
+    Attack,
+    Hostile,
+    Visit,
+    hostile_management,
+    saying,
+)
+from topology.broker import health, tokens
+from topology.broker.address import Address, SignIn
+from topology.broker.amqp import connection
 from topology.broker.amqp.connection import open_connection
 from topology.broker.errors import NotFound, Refused, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.probe_nodes import probe_nodes
+from topology.broker.tokens import Token
 from topology.definitions import Queue
 
 # Nothing listens there.
@@ -212,3 +225,45 @@ def test_a_node_that_lost_its_cluster_counts_as_silent_while_another_has_the_maj
 def test_the_last_node_that_runs_is_used_whatever_it_sees(other: Hostile) -> None:
     other.attack = seeing(False, False, True)
     assert other.url not in probe_nodes(at(DEAD, other.url))
+
+
+def with_token_of(url: str, *urls: str) -> Address:
+    return replace(at(*urls), sign_in=SignIn.TOKEN, token_url=url)
+
+
+def test_a_failure_of_the_token_endpoint_is_none_of_an_address(sound: Hostile) -> None:
+    address = with_token_of(f"{DEAD}/token", sound.url, ALSO_DEAD)
+    with pytest.raises(Unreachable, match="token endpoint"):
+        probe_nodes(address)
+    assert not health._failures
+    assert sound.visits == 0
+
+
+def test_a_token_is_requested_within_the_limits_however_its_address_is_typed(
+    sound: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests rewrites the address, here its host and its path. The answer comes too late."""
+    monkeypatch.setattr(tokens, "REQUEST_SECONDS", 10 * TRICKLE_SECONDS)
+    sound.attack = trickles
+    url = sound.url.replace("127.0.0.1", "LOCALHOST") + "/%7etoken"
+    with pytest.raises(Unreachable, match="does not answer"):
+        tokens.get_token(with_token_of(url, sound.url))
+
+
+def trickles(visit: Visit) -> None:
+    visit.trickle(iter([b"HTTP/1.1 200 OK\r\nA: ", *[b"a"] * 30, b"\r\n"]))
+    body = b'{"access_token": "t"}'
+    visit.send(answer_with(200, body).partition(b"\r\n")[2])
+
+
+def test_a_connection_whose_token_has_ended_asks_for_the_next_one_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(connection, "call_later", lambda _, seconds, act: pauses.append(seconds))
+    for left in (0.0, 8.0, 600.0):
+        token = Token("t", time.monotonic() + left, left)
+        monkeypatch.setattr(connection, "get_token", lambda _, token=token: token)
+        opened: Any = SimpleNamespace(is_open=True)
+        connection._TokenRenewal(opened, at(DEAD)).check()
+    assert pauses == [0.25, pytest.approx(2.0, abs=0.5), 5.0]

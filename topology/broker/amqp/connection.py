@@ -36,7 +36,7 @@ HANDSHAKE_SECONDS = 2.8
 HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
 CHECK_SECONDS = 1.0
-TOKEN_CHECK_SECONDS = 5.0
+TOKEN_CHECK_SECONDS, SHORTEST_TOKEN_CHECK_SECONDS = 5.0, 0.25
 # A node that answers heartbeats may not answer for a channel that waits for a paused other one.
 CLOSE_SECONDS = 5.0
 
@@ -177,7 +177,9 @@ class _TokenRenewal:
                 self._sent = token
         elif self._next is None and self._sent.is_ending:
             self._next = run_in_background(partial(get_token, self._address), "token renewal")
-        call_later(self._connection, min(TOKEN_CHECK_SECONDS, self._sent.left / 4), self.check)
+        # Nothing is left of a token that ended before a new one came.
+        seconds = max(SHORTEST_TOKEN_CHECK_SECONDS, self._sent.left / 4)
+        call_later(self._connection, min(TOKEN_CHECK_SECONDS, seconds), self.check)
 
 
 class _Watch:

@@ -339,15 +339,19 @@ class Consumer:
                 self._opened.put(None)
                 while not self._stopping.is_set():
                     self._read(HEARTBEAT_SECONDS, lambda: not self._asked.empty())
-                    while not self._asked.empty():
-                        self._asked.get()()
+                    self._do_asked()
                 # The acks and rejects that were asked for before the end.
+                self._do_asked()
                 self._read(0.0, lambda: True)
         except BaseException as error:
             # Whatever the error is, the caller that waits for this thread must get it.
             self._opened.put(error)
             self._end = self._end or error
             self._news.set()
+
+    def _do_asked(self) -> None:
+        while not self._asked.empty():
+            self._asked.get()()
 
     @contextmanager
     def _consume(self) -> Iterator[None]:
