@@ -154,6 +154,15 @@ def attempt(
         lease.end(WorkState.DONE)
 
 
+def refuse_beginning(claimed: Work) -> None:
+    """Called where work of FINISHED_ONCE_BEGUN has changed nothing yet. Raises ReadOnly.
+
+    What is cancelled goes on to its first heartbeat, which ends it.
+    """
+    if not claimed.cancel_requested:
+        refuse_read_only(claimed.broker_id, is_beginning=True)
+
+
 def _refuse_change(broker_id: int | None) -> None:
     """Raises ReadOnly. Work of no broker, as a nightly run, changes none."""
     if broker_id is not None:
@@ -207,6 +216,8 @@ class Leases:
 
     Nobody else has the name `owner` while the process lives: what a process of this name left is
     ours at once.
+
+    What is to be left stays ours while a thread of ours does it (`busy`), until `release`.
     """
 
     def __init__(self, kind: str, owner: str) -> None:
@@ -216,13 +227,19 @@ class Leases:
         self._owner = owner
         self._wanted = frozenset[int]()
         self._held = frozenset[int]()
+        self._leaving = frozenset[int]()
+        self._renewed_at = monotonic()
         self._free_since: dict[int, float] = {}
         self._read_at = float("-inf")
 
     def hold(
-        self, wanted: Collection[int], *, count_sharers: Callable[[], int] = lambda: 1
+        self,
+        wanted: Collection[int],
+        *,
+        busy: Collection[int] = (),
+        count_sharers: Callable[[], int] = lambda: 1,
     ) -> frozenset[int]:
-        """Renew ours, and claim of these subjects what nobody has; those that are ours now.
+        """Renew ours, and claim of these subjects what nobody has; those that are to be done now.
 
         Between several sharers each takes its share, and more only of what nobody else takes. While
         nothing changes, the database is asked every few seconds.
@@ -234,16 +251,21 @@ class Leases:
             missing = asked.difference(self._rows.values_list("subject", flat=True))
             rows = [Work(kind=self._kind, subject=one) for one in missing]
             Work.objects.bulk_create(rows, ignore_conflicts=True)
-        now = timezone.now()
+        now, renewed_at = timezone.now(), monotonic()
         # What a process of our name left is renewed with ours, and then ours.
         self._own.update(leased_until_at=now + LEASE)
-        held = sorted(self._own.values_list("subject", flat=True))
+        self._renewed_at = renewed_at
+        own = frozenset(self._own.values_list("subject", flat=True))
+        leaving = (own - asked) | (self._leaving & own)
+        held = sorted(own - leaving)
         share = -(-len(asked) // count_sharers())
         most = share + share // 4 + 2
-        surplus = set(held).difference(_spread(held, share)) if len(held) > most else ()
-        self.release([*surplus, *(one for one in held if one not in asked)])
+        if len(held) > most:
+            leaving |= set(held).difference(_spread(held, share))
+        self._leaving = leaving
+        self.release(leaving.difference(busy))
         self._claim(asked, share - len(held), now)
-        self._held = frozenset(self._own.values_list("subject", flat=True))
+        self._held = frozenset(self._own.values_list("subject", flat=True)) - self._leaving
         self._wanted, self._read_at = asked, monotonic()
         return self._held
 
@@ -267,6 +289,19 @@ class Leases:
         if subjects:
             own = self._own.filter(subject__in=subjects)
             own.update(state=WorkState.WAITING, leased_until_at=None)
+            self._leaving = self._leaving.difference(subjects)
+            self._read_at = float("-inf")
+
+    @property
+    def are_over(self) -> bool:
+        """Whether they could not be renewed in time: another may have what was ours."""
+        return monotonic() - self._renewed_at > LEASE.total_seconds()
+
+
+def leased(kind: str) -> set[int]:
+    """The subjects of an EXCLUSIVE kind that some process has now."""
+    rows = Work.objects.filter(kind=kind, state=WorkState.RUNNING)
+    return set(rows.filter(leased_until_at__gte=timezone.now()).values_list("subject", flat=True))
 
 
 def _spread(subjects: Sequence[int], number: int) -> list[int]:

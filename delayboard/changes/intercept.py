@@ -24,7 +24,7 @@ from delayboard.changes.forward import PREFETCH, WINDOW, Forwarder
 from delayboard.changes.point import NoQueue, Unchangeable, exit_of
 from delayboard.changes.request import begins_at, opens_at
 from delayboard.models import Interception, InterceptionState, ScheduledChange
-from delayboard.models.scheduled_change import OPEN
+from delayboard.models.scheduled_change import OPEN, UNDOABLE
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
@@ -32,7 +32,7 @@ from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.models import Work, WorkState
+from topology.models import ReadOnly, Work, WorkState
 from topology.operations.answers import NackCheck
 from topology.transfer import interception as objects
 from topology.transfer.move import move
@@ -54,6 +54,8 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     session = _Interception(row, lease, stop, alive)
     try:
         session.run()
+    except ReadOnly:
+        raise
     except BrokerError as error:
         lease.give_back(str(error), after=timedelta(0))
         raise
@@ -72,6 +74,10 @@ class _Interception(Session):
                 "No worker intercepted the message in time. RabbitMQ delivered it unchanged.",
             )
             at = opens_at(row)
+            # A message whose copy may be published would come as well, were it not intercepted.
+            begun = row.changes.filter(state__in=OPEN).exclude(UNDOABLE)
+            if at is not None and not begun.exists():
+                work.refuse_beginning(row.work)
             if at is None or at > timezone.now():
                 publish_copies(row, self.step)
                 return

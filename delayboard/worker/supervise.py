@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,9 +45,10 @@ EXPECTED = (BrokerError, LogError, RecordingFailed, StorageError)
 
 @dataclass
 class Running:
-    """A task's thread; setting `stop` ends it."""
+    """A task's thread; setting `stop` ends it. `subject` is that of its lease, if it needs one."""
 
     task: Task
+    subject: int | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -80,6 +81,7 @@ class Supervisor:
         self.heartbeats = Heartbeats()
         self._only = only
         self._running: dict[str, Running] = {}
+        self._stopping: list[Running] = []
         self._listed: tuple[tuple[object, ...], dict[str, Task]] | None = None
         self._slot: Slot | None = None
         self._leases: work.Leases | None = None
@@ -99,6 +101,7 @@ class Supervisor:
                     logger.exception(
                         "The worker cannot list its background tasks. The current tasks continue."
                     )
+                self._stop_what_is_over()
             close_old_connections()
             # Its age is how a container or a pod is checked that has no port.
             with suppress(OSError):
@@ -110,12 +113,39 @@ class Supervisor:
         """Start what is wanted and not running, stop what is running and not wanted."""
         wanted = self._list_tasks()
         host = self._find_host()
-        tasks = self._choose_ours(wanted, self._update_rows(wanted, host))
-        for key in [key for key in self._running if key not in tasks]:
-            self._running.pop(key).stop.set()
+        ids = self._update_rows(wanted, host)
+        tasks = self._choose_ours(wanted, ids)
+        self._stop(key for key in self._running if key not in tasks)
+        ended = [one for one in self._stopping if not one.is_alive]
+        self._stopping = [one for one in self._stopping if one.is_alive]
+        self._release(one for one in ended if one.task.key not in tasks)
+        stopping = {one.task.key for one in self._stopping}
         for key, task in tasks.items():
-            if key not in self._running or not self._running[key].is_alive:
-                self._running[key] = self._start(task)
+            is_there = key in self._running and self._running[key].is_alive
+            if not is_there and key not in stopping:
+                self._running[key] = self._start(task, ids[key, ""] if task.is_exclusive else None)
+
+    def _stop(self, keys: Iterable[str]) -> None:
+        for key in list(keys):
+            running = self._running.pop(key)
+            running.stop.set()
+            self._stopping.append(running)
+
+    def _stop_what_is_over(self) -> None:
+        """Stop what another process may do now, because its lease was not renewed in time."""
+        if self._leases is None or not self._leases.are_over:
+            return
+        exclusive = [key for key, one in self._running.items() if one.task.is_exclusive]
+        if exclusive:
+            logger.warning(
+                "The worker could not renew its leases in time. The tasks that only one worker "
+                "does stop until it can."
+            )
+            self._stop(exclusive)
+
+    def _release(self, ended: Iterable[Running]) -> None:
+        if self._leases:
+            self._leases.release([one.subject for one in ended if one.subject is not None])
 
     def _list_tasks(self) -> dict[str, Task]:
         """Made again only when a row of what they are for has changed."""
@@ -160,11 +190,17 @@ class Supervisor:
         """Without the exclusive tasks that another process has."""
         subjects = {key: ids[key, ""] for key, task in wanted.items() if task.is_exclusive}
         if self._leases is None:
-            # Nothing can be recorded; that each task says so is what a person needs.
-            return dict(wanted)
-        held = self._leases.hold(
-            subjects.values(), count_sharers=partial(count_live, self.heartbeats.host)
-        )
+            # Nothing can be recorded; that each task says so is what a person needs, unless another
+            # process does it.
+            held = frozenset(subjects.values()) - work.leased(TASK)
+        else:
+            ours = (*self._running.values(), *self._stopping)
+            busy = [one.subject for one in ours if one.subject is not None and one.is_alive]
+            held = self._leases.hold(
+                subjects.values(),
+                busy=busy,
+                count_sharers=partial(count_live, self.heartbeats.host),
+            )
         return {
             key: task
             for key, task in wanted.items()
@@ -175,7 +211,8 @@ class Supervisor:
         """Stop all threads and wait for them; returns whether all ended."""
         # What reads the log ends last: then the other hosts need nothing of it.
         readers = [running for key, running in self._running.items() if key == INDEX]
-        others = [running for running in self._running.values() if running not in readers]
+        others = [running for key, running in self._running.items() if key != INDEX]
+        others += self._stopping
         for some, seconds in ((others, JOIN_SECONDS), (readers, READ_SECONDS)):
             until = time.monotonic() + seconds
             for running in some:
@@ -183,17 +220,16 @@ class Supervisor:
             for running in some:
                 if running.thread:
                     running.thread.join(max(0.0, until - time.monotonic()))
-        ended = {key for key, running in self._running.items() if not running.is_alive}
-        if self._leases:
-            ids = self._ids or {}
-            self._leases.release([ids[key, ""] for key in ended if (key, "") in ids])
-        if self._slot and len(ended) == len(self._running):
+        ours = (*others, *readers)
+        self._release(one for one in ours if not one.is_alive)
+        have_ended = not any(one.is_alive for one in ours)
+        if self._slot and have_ended:
             self._slot.close()
             self._slot = self._leases = None
-        return len(ended) == len(self._running)
+        return have_ended
 
-    def _start(self, task: Task) -> Running:
-        running = Running(task)
+    def _start(self, task: Task, subject: int | None) -> Running:
+        running = Running(task, subject)
         running.thread = threading.Thread(
             target=keep_running,
             args=(task, running.stop, self.heartbeats),

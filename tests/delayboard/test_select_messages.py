@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 
 import pytest
 
 from analytics.models import ScheduledMessage
+from delayboard.changes import intercept
 from delayboard.changes.select_messages import (
     MOST_IDS,
     MOST_KEYS,
@@ -19,10 +22,17 @@ from delayboard.changes.select_messages import (
     id_headers,
     key_of_delay,
 )
-from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
 from tests.builders import make_broker
 from topology import work
-from topology.models import Topology
+from topology.broker.errors import Unreachable
+from topology.models import Broker, Topology, Work, WorkState
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -168,3 +178,35 @@ def test_all_messages_are_taken_once_where_the_queue_is_gone(interception: Inter
     change(interception, 5, id="1")
     assert selection.missing(is_for_all=True) == [interception.objects_of_broker.taking_all]
     assert selection.missing(is_for_all=True) == []
+
+
+@pytest.mark.django_db
+def test_read_only_stops_what_intercepts_nothing_yet_unless_a_copy_may_be_published(
+    interception: Interception,
+) -> None:
+    own = change(interception, 5, id="1")
+    Broker.objects.update(is_read_only=True)
+
+    def attend() -> str:
+        Work.objects.update(not_before_at=None)
+        claimed = work.claim(["intercept"], "test")
+        assert claimed is not None
+        with suppress(Unreachable):
+            work.attempt(intercept.attend, claimed, stop=Event())
+        claimed.refresh_from_db()
+        assert claimed.state == WorkState.WAITING
+        return claimed.error
+
+    sentence = "Test broker is read-only. An administrator can end this."
+    assert attend() == sentence
+    interception.refresh_from_db()
+    assert interception.state == InterceptionState.WAITING
+    # It would be delivered beside its copy.
+    ScheduledChange.objects.update(copy_begun_at=own.due_at)
+    assert "Nothing listens" in attend()
+    # Where nothing was intercepted in time, that is said all the same.
+    late = own.due_at - timedelta(hours=1)
+    ScheduledChange.objects.update(copy_begun_at=None, due_at=late)
+    change(interception, 5, id="2")
+    assert attend() == sentence
+    assert ScheduledChange.objects.get(pk=own.pk).state == ChangeState.MISSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from unittest.mock import Mock
@@ -13,6 +14,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
+from analytics.log import LogError
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import Beat
 from delayboard.worker import supervise
@@ -20,7 +22,10 @@ from delayboard.worker.heartbeats import Heartbeats, keep_heartbeats
 from delayboard.worker.supervise import Supervisor, keep_one_running, keep_running
 from delayboard.worker.tasks import Task
 from tests.builders import eventually
+from topology import work
 from topology.broker.errors import Unreachable
+from topology.models.work import TASK, Work
+from topology.work import Leases
 
 SOON = 10.0
 
@@ -33,6 +38,9 @@ class Tasks:
 
     def add(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
         self.tasks[key] = Task(key, f"BackgroundTask {key}", run)
+
+    def add_exclusive(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
+        self.tasks[key] = Task(key, f"BackgroundTask {key}", run, is_exclusive=True)
 
     def list_tasks(self, owner: str, *, only: str = "") -> dict[str, Task]:
         return dict(self.tasks)
@@ -391,3 +399,110 @@ def test_a_thread_that_hangs_is_left_and_said_so(
     release.set()
     monkeypatch.setattr(supervise, "JOIN_SECONDS", SOON)
     assert supervisor.end()
+
+
+def test_a_lease_is_released_and_its_task_begun_again_only_after_the_thread_has_ended(
+    supervisor: Supervisor, table: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "RENEWED_AFTER_SECONDS", 0.0)
+    began, may_end, times = threading.Semaphore(0), threading.Event(), []
+
+    def run(stop: threading.Event, beat: Beat) -> None:
+        times.append(1)
+        began.release()
+        stop.wait(SOON)
+        may_end.wait(SOON)
+
+    table.add_exclusive("a", run)
+    supervisor.check()
+    assert began.acquire(timeout=SOON)
+    first = supervisor._running["a"].thread
+    assert first is not None
+    # Its lease becomes another's share.
+    assert supervisor._leases is not None
+    subject = BackgroundTask.objects.get(key="a").pk
+    supervisor._leases._leaving = frozenset({subject})
+    supervisor.check()
+    supervisor.check()
+    assert "a" not in supervisor._running
+    assert work.leased(TASK) == {subject}
+    assert Work.objects.get(kind=TASK).fence == 1
+    assert len(times) == 1
+    may_end.set()
+    first.join(SOON)
+    supervisor.check()
+    assert began.acquire(timeout=SOON)
+    assert Work.objects.get(kind=TASK).fence == 2
+
+
+def test_no_second_thread_of_a_task_begins_beside_one_that_stops(
+    supervisor: Supervisor, table: Tasks
+) -> None:
+    began, may_end = threading.Semaphore(0), threading.Event()
+
+    def run(stop: threading.Event, beat: Beat) -> None:
+        began.release()
+        stop.wait(SOON)
+        may_end.wait(SOON)
+
+    table.add("a", run)
+    supervisor.check()
+    assert began.acquire(timeout=SOON)
+    del table.tasks["a"]
+    supervisor.check()
+    table.add("a", run)
+    supervisor.check()
+    (stopping,) = supervisor._stopping
+    assert stopping.thread is not None
+    assert not supervisor._running
+    may_end.set()
+    stopping.thread.join(SOON)
+    supervisor.check()
+    assert began.acquire(timeout=SOON)
+
+
+def test_while_the_log_cannot_be_written_what_another_process_does_is_not_done_too(
+    supervisor: Supervisor, table: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "Slot", Mock(side_effect=LogError("It is full.")))
+    alone = Patient()
+    table.add_exclusive("a", alone)
+    supervisor.check()
+    assert alone.began.acquire(timeout=SOON)
+    subject = BackgroundTask.objects.get(key="a").pk
+    assert Leases(TASK, "another").hold([subject]) == {subject}
+    supervisor.check()
+    assert alone.ended.wait(SOON)
+    supervisor.check()
+    assert not supervisor._running
+
+
+def test_exclusive_tasks_stop_when_their_leases_cannot_be_renewed(
+    supervisor: Supervisor, table: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exclusive, other = Patient(), Patient()
+    table.add_exclusive("a", exclusive)
+    table.add("b", other)
+    supervisor.check()
+    assert exclusive.began.acquire(timeout=SOON)
+    assert other.began.acquire(timeout=SOON)
+    supervisor._stop_what_is_over()
+    assert set(supervisor._running) == {"a", "b"}
+    stop = threading.Event()
+
+    def fail() -> None:
+        stop.set()
+        raise OperationalError
+
+    with monkeypatch.context() as lost:
+        lost.setattr(supervisor, "check", fail)
+        lost.setattr(supervisor, "end", lambda: True)
+        lost.setattr("topology.work.monotonic", lambda: time.monotonic() + 21)
+        supervisor._run(stop)
+    assert exclusive.ended.wait(SOON)
+    assert not other.ended.is_set()
+    (stopping,) = supervisor._stopping
+    assert stopping.thread is not None
+    stopping.thread.join(SOON)
+    supervisor.check()
+    assert exclusive.began.acquire(timeout=SOON)

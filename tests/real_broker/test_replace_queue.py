@@ -29,7 +29,7 @@ from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import Publish
-from topology.models import QueueReplacement, ReplacementStep, Work, WorkState
+from topology.models import Broker, QueueReplacement, ReplacementStep, Work, WorkState
 from topology.operations import provision, replace_queue
 from topology.operations.edit_topology import edit
 from topology.operations.ownership import Refusal
@@ -323,3 +323,23 @@ def test_a_delay_that_is_no_longer_offered_loses_its_queue_when_it_is_empty(vhos
     topology.refresh_from_db()
     assert ("queue", "work_dlq_4") not in topology.owned_identities
     assert provision.preview_plan(topology)[0].is_empty
+
+
+def test_read_only_stops_a_replacement_only_before_its_first_step(vhost: Vhost) -> None:
+    drifted = make_drifted(vhost, "classic")
+    replace_queue.request(None, drifted.topology)
+    row = QueueReplacement.objects.get()
+    broker = drifted.topology.broker
+    with Management(broker.address) as management:
+        before = observe(management).declared
+        Broker.objects.update(is_read_only=True)
+        attend(row.work, obstacle=f"{broker.name} is read-only. An administrator can end this.")
+        assert observe(management).declared == before
+    Broker.objects.update(is_read_only=False)
+    # It dies within the first step, which is the second one's to repeat.
+    assert attend(row.work, 3)
+    row.refresh_from_db()
+    assert row.step == ReplacementStep.SWITCHING
+    Broker.objects.update(is_read_only=True)
+    finish(row)
+    assert_as_defined(drifted)

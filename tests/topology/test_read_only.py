@@ -11,7 +11,7 @@ from topology import work
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.management.client import Management
 from topology.definitions import Queue
-from topology.models import Broker, ReadOnly, SiteSwitch, WorkState
+from topology.models import Broker, ReadOnly, SiteSwitch, Work, WorkState
 from topology.models.read_only import READ_ONLY, finishing
 from topology.models.work import INTERCEPT, NIGHTLY
 
@@ -97,3 +97,20 @@ def test_work_of_no_broker_goes_on() -> None:
     with work.alone(NIGHTLY, 1) as lease:
         assert lease is not None
         lease.pulse(1, 2)
+
+
+def test_what_has_not_begun_is_refused_until_it_is_cancelled(broker: Broker) -> None:
+    Broker.objects.update(is_read_only=False)
+    row = work.create(INTERCEPT, 1, broker=broker, user=None)
+    claimed = work.claim([INTERCEPT], "test")
+    assert claimed is not None
+    Broker.objects.update(is_read_only=True)
+
+    def begin(claimed: Work, **_: object) -> None:
+        work.refuse_beginning(claimed)
+
+    work.attempt(begin, claimed, stop=Event())
+    row.refresh_from_db()
+    assert (row.state, row.error) == (WorkState.WAITING, SENTENCE)
+    row.cancel_requested = True
+    begin(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -428,3 +429,36 @@ def test_leases_that_nothing_changes_cost_no_statement(
     one.hold(range(200))
     with django_assert_num_queries(0):
         assert len(one.hold(range(200))) == 200
+
+
+def test_what_a_thread_still_does_stays_ours_until_it_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(work, "RENEWED_AFTER_SECONDS", 0.0)
+    wanted, one, two = range(20), a_process("one"), a_process("two")
+    one.hold(wanted)
+    kept = one.hold(wanted, busy=wanted, count_sharers=lambda: 2)
+    assert len(kept) == 10
+    assert two.hold(wanted, count_sharers=lambda: 2) == set()
+    first, *others = set(wanted) - kept
+    one.release([first])
+    assert one.hold(wanted, busy=wanted, count_sharers=lambda: 2) == kept
+    assert two.hold(wanted, count_sharers=lambda: 2) == {first}
+    # What is wanted again before it was released is not done again before.
+    assert one.hold([first], busy=wanted) == set()
+    assert one.hold(wanted, busy=wanted) == set()
+    assert a_process("three").hold(others) == set()
+
+
+def test_leases_are_over_when_they_could_not_be_renewed_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = a_process("one")
+    one.hold([1])
+    assert work.leased(TASK) == {1}
+    before = one.are_over
+    monkeypatch.setattr(work, "monotonic", lambda: time.monotonic() + 21)
+    assert (before, one.are_over) == (False, True)
+    for row in Work.objects.all():
+        expire(row)
+    assert work.leased(TASK) == set()

@@ -58,9 +58,12 @@ def read_only_reason(broker_id: int | None) -> str:
     return f"{name} is read-only." if name else ""
 
 
-def refuse_read_only(broker_id: int | None) -> None:
-    """Raises ReadOnly. Called before each change of a broker's structure or messages."""
-    if not _finishing.get() and (reason := read_only_reason(broker_id)):
+def refuse_read_only(broker_id: int | None, *, is_beginning: bool = False) -> None:
+    """Raises ReadOnly. Called before each change of a broker's structure or messages.
+
+    What begins is refused within `finishing` too.
+    """
+    if (is_beginning or not _finishing.get()) and (reason := read_only_reason(broker_id)):
         raise ReadOnly(f"{reason} An administrator can end this.")
 
 

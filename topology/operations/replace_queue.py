@@ -165,6 +165,8 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         with Management(row.topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             management.before_change = step
             replacing = _begin(row, management, step)
+            if not replacing.has_begun():
+                work.refuse_beginning(claimed)
             while replacing.advance() and not stop.is_set():
                 pass
     except (ParamsError, Refusal) as error:
@@ -188,13 +190,20 @@ class _Rerouting:
     """Lets a key lead to another queue, in one go."""
 
     def __init__(self, row: QueueReplacement, management: Management) -> None:
-        self._row, self._management = row, management
+        self._management = management
+        self._reroute = Reroute.read(row.queue, row.reroute or ())
         self.is_done = False
         self.obstacle = ""
 
+    def has_begun(self) -> bool:
+        """Whether one that died within it left its detour."""
+        with suppress(NotFound):
+            return bool(self._management.exchange(self._reroute.detour.into))
+        return False
+
     def advance(self) -> bool:
         """Do it; there is no next step. Raises BrokerError, Stopped."""
-        carry_out(Reroute.read(self._row.queue, self._row.reroute or ()), self._management)
+        carry_out(self._reroute, self._management)
         self.is_done = True
         return False
 
@@ -210,6 +219,10 @@ class _Emptying:
         self._step = step
         self.is_done = False
         self.obstacle = ""
+
+    def has_begun(self) -> bool:
+        """Whether something of the broker may have been changed for it."""
+        return self._row.step != ReplacementStep.SWITCHING
 
     def _is_empty(self, queue: str) -> bool:
         """Whether the broker has reported it empty for long enough, or it no longer exists."""
@@ -298,6 +311,12 @@ class _Replacing(_Emptying):
         super().__init__(row, management, step)
         self._wanted = wanted
         self._stand_in = StandIn(wanted)
+
+    def has_begun(self) -> bool:
+        """To switch may be repeated: then the temporary queue exists."""
+        with suppress(NotFound):
+            return super().has_begun() or bool(self._management.queue(self._stand_in.name))
+        return False
 
     def advance(self) -> bool:
         """Do one step; whether the next one can be done at once. Raises BrokerError, Stopped."""
