@@ -50,23 +50,25 @@ def main() -> None:
     order = read_order()
     logging.disable()
     app = application(order)
-    due: dict[str, int | None] = {}
+    # By task and retry: the worker may publish the first retry before the publisher notes the task.
+    due: dict[tuple[str, int], int | None] = {}
 
     @signals.before_task_publish.connect(weak=False)
     def remember(headers: dict[str, Any], **_: Any) -> None:
         eta = headers["eta"]
         at = datetime.fromisoformat(eta).timestamp() if eta else None
-        due[headers["id"]] = None if at is None else round(at * 1000)
+        due[headers["id"], headers["retries"]] = None if at is None else round(at * 1000)
 
     @signals.after_task_publish.connect(weak=False)
     def note(headers: dict[str, Any], **_: Any) -> None:
         event = "retrying" if headers["retries"] else "published"
-        write(event, headers["id"], headers["retries"], due[headers["id"]])
+        key = (headers["id"], headers["retries"])
+        write(event, *key, due[key])
 
     @app.task(name="work", bind=True, max_retries=order.rounds)
     def work(self: Any, kind: str) -> None:
         attempt = self.request.retries + 1
-        write("attempt", self.request.id, attempt, due.get(self.request.id))
+        write("attempt", self.request.id, attempt, due.get((self.request.id, attempt - 1)))
         if not order.fails(kind, attempt):
             write("done", self.request.id, attempt)
             return
