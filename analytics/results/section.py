@@ -25,8 +25,10 @@ DEFINITIONS: dict[str, str] = tomllib.loads(
 
 
 # What the page shows at a time, by its name in the address.
-VIEWS = {"lateness": "Lateness", "retries": "Retries", "dead-letters": "Dead letters"}
-VIEWS |= {"ledger": "Ledger", "runs": "Runs"}
+VIEWS = {
+    **{"lateness": "Lateness", "retries": "Retries", "dead-letters": "Dead letters"},
+    **{"ledger": "Ledger", "runs": "Runs"},
+}
 _VIEW_OF = {
     **dict.fromkeys(("survival", "recovery", "groups", "causes"), "retries"),
     **dict.fromkeys(("dead_letters", "handled"), "dead-letters"),
