@@ -39,7 +39,7 @@ def is_missing(key: str) -> bool:
 
 
 class BackgroundTask(models.Model):
-    """`beat_at` is the last sign of life; a task that is wanted and has none is late.
+    """`beat_at` is the last heartbeat; a task that is wanted and has none is late.
 
     `host` is the name of the event log (analytics/log.py) of a task that each host has, else "".
     """

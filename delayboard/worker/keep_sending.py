@@ -43,7 +43,7 @@ def _keep_sending(log: Path, stop: Event, beat: Beat) -> None:
         if monotonic() - all_at > ALL_SECONDS:
             since, all_at = date.min, monotonic()
         unsent = shared_log.find_unsent(log, since)
-        # Before the first is sent: while LOG_URL does not answer, pages show what waits.
+        # Before the first is sent: while LOG_URL does not answer, pages show what is not sent.
         shared_log.report_unsent(log, unsent)
         finished = [one for one in unsent if one.is_finished(now)]
         for one in finished:

@@ -359,7 +359,7 @@ class Consumer:
         with open_connection(self._address, name, heartbeat=self._heartbeat) as self.connection:
             self._channel: Any = self.connection.channel()
             if self._prefetch is not None:
-                # The blocking channel tells of it only where it waits for something itself.
+                # The blocking channel reports it only where it waits for something itself.
                 bare(self._channel).add_on_cancel_callback(self._on_cancel)
                 Deliveries(self.connection, self._channel.channel_number, self._on_arrival)
                 self._channel.basic_qos(prefetch_count=self._prefetch)
