@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from typing import Any
 
 import dramatiq
@@ -19,18 +20,26 @@ from tests.outside.clients.order import DELAYED, read_order, write
 
 
 class Log(Middleware):
-    """Writes what dramatiq publishes and gives up."""
+    """Writes what dramatiq publishes and gives up.
+
+    The main thread publishes what is new, and the worker's thread may process it before that is
+    confirmed; a retry is published by the worker, and so is what it moves when that is due.
+    """
 
     def __init__(self) -> None:
         self.due: dict[str, int] = {}
 
-    def after_enqueue(self, broker: Any, message: Any, delay: int | None) -> None:
-        name, retries = message.message_id, message.options.get("retries", 0)
+    def before_enqueue(self, broker: Any, message: Any, delay: int | None) -> None:
         if delay is not None:
-            self.due[name] = message.options["eta"]
-        elif name in self.due:
-            return  # The worker moved what was due.
-        write("retrying" if retries else "published", name, retries, self.due.get(name))
+            self.due[message.message_id] = message.options["eta"]
+
+    def after_enqueue(self, broker: Any, message: Any, delay: int | None) -> None:
+        is_new = threading.current_thread() is threading.main_thread()
+        if not is_new and delay is None:
+            return  # It was due.
+        due = message.options["eta"] if delay is not None else None
+        event = "published" if is_new else "retrying"
+        write(event, message.message_id, message.options.get("retries", 0), due)
 
     def after_nack(self, broker: Any, message: Any) -> None:
         write("gave up", message.message_id, message.options["retries"])
