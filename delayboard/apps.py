@@ -34,6 +34,6 @@ class DelayboardConfig(AppConfig):
 def record_returned(broker: Any, returned: Any, at: Any, **_: Any) -> None:
     """Record which of these messages are replayed ones that died again."""
     # Imported by the few processes that park.
-    from delayboard.dead_letters.replay.follow import outcome
+    from delayboard.dead_letters.replay import outcome
 
     outcome.record_returned(broker, returned, at)

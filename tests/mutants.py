@@ -106,8 +106,7 @@ MODULES = (
     ),
     Module("topology/transfer/move.py", ("tests/topology/test_move.py",)),
     Module("topology/access.py", ("tests/topology/test_access.py",), is_imported_anew=True),
-    Module("delayboard/dead_letters/replay/send/parked_source.py", REPLAYS),
-    Module("delayboard/dead_letters/replay/send/settle_items.py", REPLAYS),
+    Module("delayboard/dead_letters/replay/parked_source.py", REPLAYS),
     Module(
         "delayboard/dead_letters/parked/states.py",
         (

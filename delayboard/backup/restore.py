@@ -35,7 +35,7 @@ from delayboard.backup.contents import (
     read_description,
 )
 from delayboard.backup.tables import drop_tables, load_tables
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.delay_migration.request import KIND as MIGRATE
 from delayboard.environment import fingerprint
 from delayboard.models import (
@@ -242,7 +242,7 @@ def _pause_what_sends(moment: datetime) -> Restored:
         rest = batch.items.filter(state__in=(ItemState.PENDING, ItemState.PUBLISHING))
         marked = rest.filter(may_be_duplicated=False).update(may_be_duplicated=True)
         ReplayBatch.objects.filter(pk=batch.pk).update(doubled=F("doubled") + marked)
-        change_state.set_paused(
+        batch_state.set_paused(
             batch,
             f"{since} Messages that were sent after it are sent again when you resume: they are "
             "marked as possible duplicates.",

@@ -14,12 +14,8 @@ from analytics.events import clean
 from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.parking.in_flight_limit import MARGIN
 from delayboard.dead_letters.queues.peek_limit import costs_of
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.check.message_checker import (
-    BrokerUnknown,
-    MessageChecker,
-    poll_broker,
-)
+from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.verdicts import BrokerUnknown, MessageChecker, poll_broker
 from delayboard.models import DeadLetterQueue, TargetMode
 from topology import audit
 from topology.broker.errors import NotFound, Refused, Unsupported

@@ -16,9 +16,9 @@ from django.utils import timezone
 from delayboard.dead_letters.parked import group_note, store
 from delayboard.dead_letters.parking.park_request import set_automatic_parking
 from delayboard.dead_letters.queues.confirmed import decide
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft.create_draft import draft_group
+from delayboard.dead_letters.replay import batch_state
+from delayboard.dead_letters.replay.make_draft import draft_group
+from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.script import (
     DEAD,
     FLOWS,
@@ -179,7 +179,7 @@ def replay_refunds(broker: Broker) -> bool:
     group = parked[0].group
     if not group.replayed and not group.replaying and parked.count() == REFUNDED:
         batch = draft_group(None, group, Options(canary=2, canary_seconds=60), None)
-        change_state.start(None, batch, despite_verdict=True)
+        batch_state.start(None, batch, despite_verdict=True)
         # The demo is complete: earlier counters are those of an empty broker.
         CounterSample.objects.filter(broker=broker).delete()
     return True

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from analytics.models import NightlyReport, Run, ScheduledMessage
 from analytics.models.run import GENERATED
 from analytics.results.load import MODELS as RESULTS
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.demo import incidents
 from delayboard.demo.script import DEMO_BROKER, FLOWS, MAIL, REMINDERS
 from delayboard.models import (
@@ -78,7 +78,7 @@ def remove_demo(user: Any, broker: Broker) -> None:
     with audit.recorded(user, "demo removed", broker=broker, what=broker.name):
         batches = ReplayBatch.objects.filter(broker=broker).exclude(state__in=ENDED_BATCH)
         for batch in batches:
-            change_state.cancel(user, batch)
+            batch_state.cancel(user, batch)
         if batches.all().exists():
             raise Refusal("A replay of the demo is still running. Try again in a few seconds.")
         # Before their rows go, so that the worker ends its parkers meanwhile.

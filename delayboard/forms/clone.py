@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hidden_columns
-from delayboard.dead_letters.replay.draft.edit_headers import (
+from delayboard.dead_letters.replay.edit_headers import (
     EditError,
     HeaderRow,
     explain_lock,

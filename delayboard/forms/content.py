@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from django import forms
 
-from delayboard.dead_letters.replay.draft.edit_headers import (
+from delayboard.dead_letters.replay.edit_headers import (
     TYPES,
     HeaderRow,
     explain_lock,

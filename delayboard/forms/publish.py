@@ -10,7 +10,7 @@ from uuid import uuid4
 from django import forms
 from django.db.models import QuerySet
 
-from delayboard.dead_letters.replay.draft.edit_headers import TYPES, HeaderRow
+from delayboard.dead_letters.replay.edit_headers import TYPES, HeaderRow
 from delayboard.forms.content import (
     FORMATS,
     BodyError,

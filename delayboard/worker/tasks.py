@@ -29,10 +29,7 @@ from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
 from delayboard.dead_letters.queues.failures import note_failures
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.draft import prepare_draft
-from delayboard.dead_letters.replay.follow import outcome
-from delayboard.dead_letters.replay.send import send_batch
+from delayboard.dead_letters.replay import batch_state, make_draft, outcome, send_batch
 from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.delay_migration import migrate
 from delayboard.delay_migration.request import KIND as MIGRATE
@@ -143,7 +140,7 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
 
 
 def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
-    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
+    prepared = partial(_work_off, batch_state.KIND_PREPARE, owner, make_draft.prepare_draft)
     parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
     changed = partial(_work_off, discard.KIND, owner, discard.run)
     read = partial(_work_off, READ, owner, read_queue.attend)
@@ -221,7 +218,7 @@ def interception_of(row: Interception, owner: str) -> Task:
 
 
 def replayer(owner: str, number: int) -> Task:
-    run = partial(_work_off, change_state.KIND, owner, send_batch.replay)
+    run = partial(_work_off, batch_state.KIND, owner, send_batch.replay)
     return _one_of_several(REPLAYS, "Replayer", number, run)
 
 

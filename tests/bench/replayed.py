@@ -10,8 +10,8 @@ from threading import Event
 
 def carry_out(batch: int) -> None:
     """Be its worker until it has ended."""
-    from delayboard.dead_letters.replay.batch.change_state import KIND
-    from delayboard.dead_letters.replay.send import send_batch
+    from delayboard.dead_letters.replay import send_batch
+    from delayboard.dead_letters.replay.batch_state import KIND
     from delayboard.models import ReplayBatch
     from topology import work
 

@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.demo.node import PrivateNode
 from delayboard.models import MessageGroup, ReplayBatch
 from tests.bench.figures import say, seconds
@@ -211,7 +211,7 @@ def of_parked_messages(broker: Broker, target: str, number: int) -> ReplayBatch:
     batch.routes.update(items_number=number)
     ReplayBatch.objects.filter(pk=batch.pk).update(selected=number, parked_messages=None)
     batch.refresh_from_db()
-    change_state.start(None, batch, despite_verdict=True)
+    batch_state.start(None, batch, despite_verdict=True)
     return batch
 
 

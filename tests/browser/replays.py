@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 from playwright.sync_api import Page
 
-from delayboard.dead_letters.replay.batch.claims import DISCARDED
+from delayboard.dead_letters.replay.claims import DISCARDED
 from delayboard.models import BatchState, ItemState, ParkedMessage, ReplayBatch
 from tests.browser import rows
 from tests.browser.sights import Scene, press, then

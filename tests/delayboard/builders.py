@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked import groups, store
 from delayboard.dead_letters.queues.peek import PeekedMessage, number
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.models import (
     BatchState,
     MessageGroup,
@@ -163,7 +163,7 @@ def started(
         broker, *[a_message(body, message_id=body.decode(), delivery_mode=2) for body in bodies]
     )
     batch = frozen(user, broker, found, *targets, **stated)
-    change_state.start(user, batch, despite_verdict=True)
+    batch_state.start(user, batch, despite_verdict=True)
     batch.refresh_from_db()
     return batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from delayboard.dead_letters.replay.send.send_batch import replay
+from delayboard.dead_letters.replay.send_batch import replay
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import states
 from topology import work

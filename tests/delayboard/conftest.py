@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.batch import selection
-from delayboard.dead_letters.replay.draft import create_draft, prepare_draft
+from delayboard.dead_letters.replay import batch_items, make_draft
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
@@ -57,10 +56,10 @@ def seen(broker: Broker) -> Iterator[None]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two messages are much, and are done two at a time."""
-    monkeypatch.setattr(create_draft, "AT_ONCE", 2)
-    monkeypatch.setattr(create_draft, "AT_ONCE", 2)
-    monkeypatch.setattr(prepare_draft, "CHUNK", 2)
-    monkeypatch.setattr(selection, "SLICE", 3)
+    monkeypatch.setattr(make_draft, "AT_ONCE", 2)
+    monkeypatch.setattr(make_draft, "AT_ONCE", 2)
+    monkeypatch.setattr(make_draft, "CHUNK", 2)
+    monkeypatch.setattr(batch_items, "SLICE", 3)
 
 
 @pytest.fixture

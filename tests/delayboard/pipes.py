@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters.replay.send import send_batch
+from delayboard.dead_letters.replay import send_batch
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions

@@ -11,9 +11,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import prepare_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.batch_state import KIND_PREPARE
+from delayboard.dead_letters.replay.options import Options
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -58,7 +58,7 @@ def work_off(
     claimed = work.claim((KIND_PREPARE,), "w1")
     assert claimed is not None
     assert claimed.subject == batch.pk
-    work.attempt(prepare_draft.prepare_draft, claimed, stop=stop or Event(), alive=alive)
+    work.attempt(make_draft.prepare_draft, claimed, stop=stop or Event(), alive=alive)
     batch.refresh_from_db()
     claimed.refresh_from_db()
     return claimed

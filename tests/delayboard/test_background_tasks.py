@@ -157,9 +157,9 @@ def test_a_firehose_that_is_wanted_is_recorded() -> None:
 @pytest.mark.parametrize(
     ("key", "kind", "does"),
     [
-        ("replay", "replay", "send.send_batch.replay"),
-        ("replay-2", "replay", "send.send_batch.replay"),
-        ("replay-prepare", "replay-prepare", "draft.prepare_draft.prepare_draft"),
+        ("replay", "replay", "send_batch.replay"),
+        ("replay-2", "replay", "send_batch.replay"),
+        ("replay-prepare", "replay-prepare", "make_draft.prepare_draft"),
     ],
 )
 def test_the_replay_background_tasks_carry_out_what_they_claim(

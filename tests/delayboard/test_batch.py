@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay import batch_state
+from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.models import BatchState, ParkedMessage, ParkedState, ReplayBatch
 from tests.builders import eventually, make_user
 from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states
@@ -36,7 +36,7 @@ def parked_messages(batch: ReplayBatch) -> list[str]:
 
 def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
     batch = a_draft(user, broker, b"1", b"2")
-    change_state.start(user, batch, despite_verdict=False)
+    batch_state.start(user, batch, despite_verdict=False)
     row = now_of(batch)
     assert row.work is not None
     assert (row.work.kind, row.work.subject, row.work.total) == ("replay", batch.pk, 2)
@@ -45,7 +45,7 @@ def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
     entry = AuditEntry.objects.get(action="replay started")
     assert entry.details == {"batch": batch.pk, "messages": 2, "bad_verdicts": {}}
     with pytest.raises(BatchError, match="started already"):
-        change_state.start(user, batch, despite_verdict=False)
+        batch_state.start(user, batch, despite_verdict=False)
     assert Work.objects.count() == 1
 
 
@@ -63,7 +63,7 @@ def test_only_a_draft_can_be_started(
     batch = a_draft(user, broker)
     ReplayBatch.objects.update(state=state)
     with pytest.raises(BatchError, match=said):
-        change_state.start(user, batch, despite_verdict=True)
+        batch_state.start(user, batch, despite_verdict=True)
     assert parked_messages(batch) == ["parked"]
 
 
@@ -77,10 +77,10 @@ def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> No
         "1 would not arrive. Type “yes” to replay all messages anyway."
     )
     with pytest.raises(BatchError) as raised:
-        change_state.start(user, batch, despite_verdict=False)
+        batch_state.start(user, batch, despite_verdict=False)
     assert str(raised.value) == reported
     assert now_of(batch).is_draft
-    change_state.start(user, batch, despite_verdict=True)
+    batch_state.start(user, batch, despite_verdict=True)
     bad = {"loops": 1, "unroutable": 1, "guarded": 1, "lost": 1}
     assert AuditEntry.objects.get(action="replay started").details["bad_verdicts"] == bad
 
@@ -92,37 +92,37 @@ def test_an_undo_window_keeps_the_worker_off(user: User, broker: Broker) -> None
     assert row.publish_at is not None
     assert row.publish_at - timezone.now() > timedelta(seconds=50)
     assert work.claim(("replay",), "worker") is None
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     assert (now_of(batch).state, parked_messages(batch)) == (BatchState.CANCELLED, ["parked"])
     assert states(batch) == ["cancelled"]
 
 
 def test_a_waiting_one_can_be_paused_and_waits_again(user: User, broker: Broker) -> None:
     batch = started(user, broker, [b"1"], undo_seconds=60)
-    change_state.pause(user, batch)
+    batch_state.pause(user, batch)
     assert now_of(batch).state == BatchState.PAUSED
-    change_state.resume(user, batch)
+    batch_state.resume(user, batch)
     assert now_of(batch).state == BatchState.WAITING
     assert work.claim(("replay",), "worker") is None
     ReplayBatch.objects.update(publish_at=timezone.now())
-    change_state.pause(user, batch)
-    change_state.resume(user, batch)
+    batch_state.pause(user, batch)
+    batch_state.resume(user, batch)
     assert now_of(batch).state == BatchState.RUNNING
     assert work.claim(("replay",), "worker") is not None
 
 
 def test_a_paused_one_is_left_alone_until_it_is_resumed(user: User, broker: Broker) -> None:
     batch = started(user, broker, [b"1"])
-    change_state.pause(user, batch)
+    batch_state.pause(user, batch)
     row = now_of(batch)
     assert (row.state, row.state_why) == (BatchState.PAUSED, "Paused by ann.")
     assert work.claim(("replay",), "worker") is None
     with pytest.raises(BatchError, match="paused already"):
-        change_state.pause(user, batch)
-    change_state.resume(user, batch)
+        batch_state.pause(user, batch)
+    batch_state.resume(user, batch)
     assert (now_of(batch).state, now_of(batch).state_why) == (BatchState.RUNNING, "")
     with pytest.raises(BatchError, match="Only a paused replay"):
-        change_state.resume(user, batch)
+        batch_state.resume(user, batch)
     assert work.claim(("replay",), "worker") is not None
     reported = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
     assert list(reported) == ["replay started", "replay paused", "replay resumed"]
@@ -136,7 +136,7 @@ def test_a_person_goes_on_without_waiting_for_the_first_ones(
     later = timezone.now() + timedelta(hours=1)
     ReplayBatch.objects.update(state=state, canary_until=later)
     Work.objects.update(not_before_at=later)
-    change_state.resume(user, batch)
+    batch_state.resume(user, batch)
     row = now_of(batch)
     assert row.state == BatchState.RUNNING
     assert row.canary_until is not None
@@ -147,17 +147,17 @@ def test_a_person_goes_on_without_waiting_for_the_first_ones(
 def test_a_worker_that_is_at_it_is_asked_to_pause_or_end(user: User, broker: Broker) -> None:
     batch = started(user, broker, [b"1"])
     work.claim(("replay",), "worker")
-    change_state.pause(user, batch)
+    batch_state.pause(user, batch)
     own = now_of(batch).work
     assert own is not None
     assert (now_of(batch).state, own.pause_requested) == (BatchState.RUNNING, True)
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     row = now_of(batch)
     assert row.work is not None
     assert (row.state, row.work.cancel_requested) == (BatchState.RUNNING, True)
     assert states(batch) == ["pending"]
     with pytest.raises(BatchError, match="being cancelled already"):
-        change_state.cancel(user, batch)
+        batch_state.cancel(user, batch)
 
 
 def test_a_worker_that_died_is_not_waited_for(user: User, broker: Broker) -> None:
@@ -165,7 +165,7 @@ def test_a_worker_that_died_is_not_waited_for(user: User, broker: Broker) -> Non
     claimed = work.claim(("replay",), "worker")
     assert claimed is not None
     Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
-    change_state.pause(user, batch)
+    batch_state.pause(user, batch)
     assert now_of(batch).state == BatchState.PAUSED
     assert work.claim(("replay",), "another") is None
     assert not work.lease_of(claimed).end(WorkState.DONE)
@@ -178,7 +178,7 @@ def test_a_draft_can_be_cancelled_and_its_parked_messages_were_never_claimed(
     ParkedMessage.objects.filter(
         pk__in=batch.items.filter(position=1).values("parked_message")
     ).update(state=ParkedState.REPLAYING)
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     row = now_of(batch)
     assert (row.state, row.cancelled, row.state_why) == (
         BatchState.CANCELLED,
@@ -192,11 +192,11 @@ def test_a_draft_can_be_cancelled_and_its_parked_messages_were_never_claimed(
 def test_what_has_ended_is_neither_paused_nor_cancelled(user: User, broker: Broker) -> None:
     draft = a_draft(user, broker)
     with pytest.raises(BatchError, match="was not started yet"):
-        change_state.pause(user, draft)
+        batch_state.pause(user, draft)
     with pytest.raises(BatchError, match="was not started yet"):
-        change_state.resume(user, draft)
-    change_state.cancel(user, draft)
-    for press in (change_state.pause, change_state.cancel):
+        batch_state.resume(user, draft)
+    batch_state.cancel(user, draft)
+    for press in (batch_state.pause, batch_state.cancel):
         with pytest.raises(BatchError, match="has ended: it is cancelled"):
             press(user, draft)
 
@@ -208,8 +208,8 @@ def test_one_that_is_being_prepared_is_not_paused_and_is_cancelled_with_its_work
     preparing = work.create("replay-prepare", batch.pk, broker=broker, user=user)
     ReplayBatch.objects.update(state=BatchState.PREPARING, work=preparing)
     with pytest.raises(BatchError, match="was not started yet"):
-        change_state.pause(user, batch)
-    change_state.cancel(user, batch)
+        batch_state.pause(user, batch)
+    batch_state.cancel(user, batch)
     assert (now_of(batch).state, states(batch)) == (BatchState.CANCELLED, ["cancelled"])
     assert work.claim(("replay", "replay-prepare"), "worker") is None
 
@@ -245,15 +245,15 @@ def test_of_two_who_press_at_once_one_is_told(user: User, broker: Broker) -> Non
         return at_once(lambda: press(user, batch), lambda: press(other, batch))
 
     def start(who: User, of: ReplayBatch) -> None:
-        change_state.start(who, of, despite_verdict=False)
+        batch_state.start(who, of, despite_verdict=False)
 
     assert both(start) == ["This replay was started already."]
     assert Work.objects.count() == 1
-    assert both(change_state.pause) == ["This replay is paused already."]
-    assert both(change_state.resume) == [
+    assert both(batch_state.pause) == ["This replay is paused already."]
+    assert both(batch_state.resume) == [
         "Only a paused replay can be resumed. This replay is running."
     ]
-    assert both(change_state.cancel) == ["This replay has ended: it is cancelled."]
+    assert both(batch_state.cancel) == ["This replay has ended: it is cancelled."]
     row = now_of(batch)
     assert (row.cancelled, parked_messages(batch)) == (2, ["parked"] * 2)
 
@@ -275,7 +275,7 @@ def test_whoever_changes_one_that_was_just_started_holds_its_new_work(
     def hold() -> None:
         try:
             with transaction.atomic():
-                change_state._lock_batch(batch)
+                batch_state._lock_batch(batch)
                 held.set()
                 is_over.wait(60)
         finally:
@@ -283,7 +283,7 @@ def test_whoever_changes_one_that_was_just_started_holds_its_new_work(
 
     thread = threading.Thread(target=hold)
     with transaction.atomic():
-        change_state.start(user, batch, despite_verdict=False)
+        batch_state.start(user, batch, despite_verdict=False)
         thread.start()
         eventually(somebody_waits, "the other waits for the batch")
     assert held.wait(60)
@@ -301,8 +301,8 @@ def test_two_overlapping_replays_started_at_once_share_no_message(
     found = parked(broker, *[a_message(b"%d" % number) for number in range(60)])
     one, two = frozen(user, broker, found[:40]), frozen(user, broker, found[20:])
     refused = at_once(
-        lambda: change_state.start(user, one, despite_verdict=False),
-        lambda: change_state.start(user, two, despite_verdict=False),
+        lambda: batch_state.start(user, one, despite_verdict=False),
+        lambda: batch_state.start(user, two, despite_verdict=False),
     )
     assert refused == []
     claimed = [

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from analytics.models import Firehose
-from delayboard.dead_letters.replay.follow import canary, observers
+from delayboard.dead_letters.replay import observers, outcome
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -155,17 +155,17 @@ def test_they_are_watched_for_the_typed_time_or_for_a_round(
     now = timezone.now()
     batch = watching(broker, ItemState.DONE, canary_seconds=20)
     batch.routes.update(after_ms=60_000)
-    assert canary.find_watch_end(batch, now) == now + 20 * SECOND
+    assert outcome.find_watch_end(batch, now) == now + 20 * SECOND
     batch.canary_seconds = 0
-    assert canary.find_watch_end(batch, now) == now + 60 * SECOND
+    assert outcome.find_watch_end(batch, now) == now + 60 * SECOND
 
 
 def test_after_less_than_a_round_a_user_resumes(broker: Broker, known: Snapshot) -> None:
     watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_seconds=20)
-    assert canary.check_canary(batch, timezone.now()).action == "go on"
+    assert outcome.check_canary(batch, timezone.now()).action == "go on"
     batch.routes.update(after_ms=60_000)
-    judged = canary.check_canary(batch, timezone.now())
+    judged = outcome.check_canary(batch, timezone.now())
     assert judged.action == "ask"
     assert "time of 20s is shorter than one retry round of the target, 1m." in judged.why
 
@@ -179,8 +179,8 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
         canary_until=timezone.now() + 60 * SECOND,
     )
     batch.items.filter(position=2).update(outcome=ReplayOutcome.DIED)
-    judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("stop", DIED)
+    judged = outcome.check_canary(batch, timezone.now())
+    assert judged == outcome.CanaryResult("stop", DIED)
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:
@@ -188,7 +188,7 @@ def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None
     batch.items.filter(position=4).update(
         outcome=ReplayOutcome.DIED, attempts=1, state=ItemState.DONE
     )
-    assert canary.check_canary(batch, timezone.now()).action == "stop"
+    assert outcome.check_canary(batch, timezone.now()).action == "stop"
 
 
 def test_however_many_were_not_sent_the_first_ones_are_those_that_were(broker: Broker) -> None:
@@ -199,21 +199,21 @@ def test_however_many_were_not_sent_the_first_ones_are_those_that_were(broker: B
         ReplayItem(batch=batch, position=number, size=1, state=ItemState.CANCELLED)
         for number in range(6, 5200)
     )
-    judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("stop", DIED)
+    judged = outcome.check_canary(batch, timezone.now())
+    assert judged == outcome.CanaryResult("stop", DIED)
 
 
 def test_without_a_sent_message_it_asks(broker: Broker, known: Snapshot) -> None:
     watch(broker)
     batch = watching(broker, ItemState.CANCELLED, canary_goes_on=True)
-    judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("ask", "The broker confirmed none of the first messages.")
+    judged = outcome.check_canary(batch, timezone.now())
+    assert judged == outcome.CanaryResult("ask", "The broker confirmed none of the first messages.")
 
 
 def test_it_waits_for_its_time(broker: Broker) -> None:
     until = timezone.now() + 60 * SECOND
     batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_until=until)
-    judged = canary.check_canary(batch, timezone.now())
+    judged = outcome.check_canary(batch, timezone.now())
     assert judged.action == "wait"
     assert f"{until:%H:%M:%S}" in judged.why
 
@@ -223,14 +223,14 @@ def test_it_goes_on_by_itself_where_a_death_would_have_been_seen(
 ) -> None:
     watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.check_canary(batch, timezone.now()).action == "go on"
+    assert outcome.check_canary(batch, timezone.now()).action == "go on"
     batch.canary_goes_on = False
-    assert canary.check_canary(batch, timezone.now()).action == "ask"
+    assert outcome.check_canary(batch, timezone.now()).action == "ask"
 
 
 def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Snapshot) -> None:
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    judged = canary.check_canary(batch, timezone.now())
+    judged = outcome.check_canary(batch, timezone.now())
     assert judged.action == "ask"
     assert "does not observe dead-lettering into “dead”, " in judged.why
 
@@ -239,9 +239,9 @@ def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) 
     background_task = watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     BackgroundTask.objects.filter(pk=background_task.pk).update(last_error="It is full.")
-    assert "It is full." in canary.check_canary(batch, timezone.now()).why
+    assert "It is full." in outcome.check_canary(batch, timezone.now()).why
     BackgroundTask.objects.filter(pk=background_task.pk).update(beat_at=None)
-    judged = canary.check_canary(batch, timezone.now())
+    judged = outcome.check_canary(batch, timezone.now())
     assert (judged.action, "the worker does not run" in judged.why) == ("ask", True)
 
 
@@ -255,10 +255,10 @@ def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
         broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.check_canary(batch, timezone.now()).action == "wait"
-    assert canary.check_canary(batch, timezone.now() + canary.PEEKS_TAKE).action == "go on"
+    assert outcome.check_canary(batch, timezone.now()).action == "wait"
+    assert outcome.check_canary(batch, timezone.now() + outcome.PEEKS_TAKE).action == "go on"
     numbers["dead"] = QueueNumbers(messages=300, consumers=0)
-    assert canary.check_canary(batch, timezone.now()).action == "ask"
+    assert outcome.check_canary(batch, timezone.now()).action == "ask"
 
 
 def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
@@ -267,10 +267,10 @@ def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
     watch(broker)
     later = {"canary_until": timezone.now() + 60 * SECOND, "canary_goes_on": True}
     none = watching(broker, ItemState.RETURNED, ItemState.UNKNOWN, **later)
-    assert canary.check_canary(none, timezone.now()).action == "ask"
+    assert outcome.check_canary(none, timezone.now()).action == "ask"
     some = watching(broker, ItemState.DONE, ItemState.UNKNOWN, **later)
-    assert canary.check_canary(some, timezone.now()).action == "wait"
-    assert canary.check_canary(some, timezone.now() + 61 * SECOND).action == "ask"
+    assert outcome.check_canary(some, timezone.now()).action == "wait"
+    assert outcome.check_canary(some, timezone.now() + 61 * SECOND).action == "ask"
 
 
 def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(

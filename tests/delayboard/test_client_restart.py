@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.message_checker import MessageChecker
 from delayboard.dead_letters.replay.content import make_sent, reset_counters, unwrap
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.verdicts import MessageChecker
 from delayboard.models import ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import parked, shop

@@ -15,23 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.retention.rules import clean
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.message_checker import BrokerState, poll_broker
-from delayboard.dead_letters.replay.draft import create_draft
-from delayboard.dead_letters.replay.draft import edit_message as edit_module
-from delayboard.dead_letters.replay.draft.edit_headers import (
-    EditError,
-    Typed,
-    edit_headers,
-    read_headers,
-)
-from delayboard.dead_letters.replay.draft.edit_message import (
+from delayboard.dead_letters.replay import batch_state, make_draft
+from delayboard.dead_letters.replay import edit_message as edit_module
+from delayboard.dead_letters.replay.edit_headers import EditError, Typed, edit_headers, read_headers
+from delayboard.dead_letters.replay.edit_message import (
     HIDDEN,
     edit_message,
     read_shown_headers,
     undo_edit,
 )
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.verdicts import BrokerState, poll_broker
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem, TargetMode
 from delayboard.retention.parked_rows import PARKED
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
@@ -220,7 +214,7 @@ def drafted(user: User, broker: Broker, number: int = 2, **headers: Any) -> Repl
         for place in range(number)
     ]
     keys = [row.pk for row in parked(broker, *messages)]
-    return create_draft.draft_messages(user, broker, keys, Options())
+    return make_draft.draft_messages(user, broker, keys, Options())
 
 
 def item_of(batch: ReplayBatch, position: int = 1) -> ReplayItem:
@@ -276,11 +270,11 @@ def test_an_edited_item_is_judged_anew_alone(user: User, broker: Broker) -> None
     messages = [a_message(str(n).encode(), {"kind": "doc"}) for n in range(3)]
     keys = [row.pk for row in parked(broker, *messages)]
     options = Options(mode=TargetMode.TYPED, exchange="sorter", key="")
-    batch = create_draft.draft_messages(user, broker, keys, options)
+    batch = make_draft.draft_messages(user, broker, keys, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
     edit_message(user, item_of(batch, 2), set_headers={"kind": Typed("", "pdf")})
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
-    create_draft.change_options(user, batch, options)
+    make_draft.change_options(user, batch, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
     undo_edit(user, item_of(batch, 2))
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
@@ -289,7 +283,7 @@ def test_an_edited_item_is_judged_anew_alone(user: User, broker: Broker) -> None
 def test_nothing_is_edited_that_was_started(user: User, broker: Broker) -> None:
     batch = drafted(user, broker)
     item = item_of(batch)
-    change_state.start(user, batch, despite_verdict=False)
+    batch_state.start(user, batch, despite_verdict=False)
     with pytest.raises(EditError, match="Only a draft"):
         edit_message(user, item, body=b"other")
     assert not ReplayEdit.objects.exists()
@@ -301,7 +295,7 @@ def test_an_edit_judged_by_options_that_changed_meanwhile_is_refused(
 ) -> None:
     batch = drafted(user, broker)
     item = item_of(batch)
-    create_draft.change_options(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
+    make_draft.change_options(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
     with pytest.raises(EditError, match="try again"):
         edit_message(user, item, body=b"other")
     assert not ReplayEdit.objects.exists()

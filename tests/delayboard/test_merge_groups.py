@@ -13,10 +13,10 @@ from delayboard.dead_letters.parked import group_trend, groups, states, store
 from delayboard.dead_letters.parked.groups import GroupFilter
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.queues.peek import number
-from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.targets import read_redirects
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.batch_state import BatchError
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.targets import read_redirects
 from delayboard.dead_letters.search import search_by
 from delayboard.models import (
     BatchState,
@@ -131,10 +131,10 @@ def test_a_replay_and_a_discard_take_all_of_a_merged_group(broker: Broker, user:
     orders, stock, other = (a_group(broker, q, n) for q, n in (("orders", 3), ("s", 2), ("o", 1)))
     merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
     options = Options(mode=TargetMode.TYPED, key="target")
-    batch = create_draft.draft_group(user, orders, options)
+    batch = make_draft.draft_group(user, orders, options)
     assert batch.selected == 5
     limited = Options(mode=TargetMode.TYPED, key="target", limit=4)
-    assert create_draft.draft_group(user, orders, limited).selected == 4
+    assert make_draft.draft_group(user, orders, limited).selected == 4
     change = discard.change_all(user, broker, discard.DISCARD, group=orders)
     assert change.changed == 5
     stock.refresh_from_db()
@@ -209,9 +209,9 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
     merge_after(discard, "_select_messages")
     with pytest.raises(discard.ChangeError, match="changed during the request"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
-    merge_after(create_draft, "find_selection")
+    merge_after(make_draft, "find_selection")
     with pytest.raises(BatchError, match="changed at this moment"):
-        create_draft.draft_group(user, orders, Options())
+        make_draft.draft_group(user, orders, Options())
     assert not late
     assert not ParkedChange.objects.exists()
     assert not ReplayBatch.objects.exists()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.batch.options import (
+from delayboard.dead_letters.replay.options import (
     DEFAULTS,
     OptionError,
     Options,

@@ -17,8 +17,7 @@ from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.follow import index
 from analytics.retention.rules import DELIVERED
-from delayboard.dead_letters.replay import summary
-from delayboard.dead_letters.replay.follow import arrivals, outcome
+from delayboard.dead_letters.replay import outcome, seen_messages, summary
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     ReplayEdit,
@@ -425,7 +424,7 @@ def test_what_may_have_arrived_and_was_seen_counts_as_done_and_is_not_offered_ag
 def test_more_items_than_one_look_holds_are_all_seen(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "CHUNK", 2)
+    monkeypatch.setattr(seen_messages, "CHUNK", 2)
     monkeypatch.setattr(outcome, "MOST_ITEMS", 4)
     batch = sent(pair.broker, 7)
     index(

@@ -9,10 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import batch_state, make_draft
+from delayboard.dead_letters.replay.batch_state import BatchError
+from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.models import (
     BatchState,
     ParkedMessage,
@@ -42,7 +41,7 @@ def test_a_worker_that_is_stopped_leaves_it_to_another_that_goes_on(
     user: User, broker: Broker
 ) -> None:
     keys = some(broker, 7)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     stop = Event()
     beats = iter(range(100))
 
@@ -63,7 +62,7 @@ def test_one_that_dies_goes_on_at_the_chunk_that_was_not_committed(
     user: User, broker: Broker
 ) -> None:
     keys = some(broker, 7)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     beats = iter(range(100))
 
     def alive() -> None:
@@ -81,12 +80,12 @@ def test_one_that_dies_goes_on_at_the_chunk_that_was_not_committed(
 @pytest.mark.usefixtures("small")
 def test_it_can_be_cancelled_while_it_is_prepared(user: User, broker: Broker) -> None:
     keys = some(broker, 7)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     beats = iter(range(100))
 
     def alive() -> None:
         if next(beats) == 2:
-            change_state.cancel(user, ReplayBatch.objects.get(pk=batch.pk))
+            batch_state.cancel(user, ReplayBatch.objects.get(pk=batch.pk))
 
     done = work_off(batch, alive=alive)
     assert (batch.state, done.state) == (BatchState.CANCELLED, WorkState.CANCELLED)
@@ -98,7 +97,7 @@ def test_it_can_be_cancelled_while_it_is_prepared(user: User, broker: Broker) ->
 @pytest.mark.usefixtures("small")
 def test_a_broker_that_is_not_seen_is_waited_for(user: User, broker: Broker) -> None:
     keys = some(broker, 5)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     know(broker, error="It does not answer.")
     given_back = work_off(batch)
     assert (batch.state, given_back.state) == (BatchState.PREPARING, WorkState.WAITING)
@@ -108,11 +107,11 @@ def test_a_broker_that_is_not_seen_is_waited_for(user: User, broker: Broker) -> 
 @pytest.mark.usefixtures("small")
 def test_the_worker_says_so_too(user: User, broker: Broker) -> None:
     parked(broker, *[a_message(headers={"a": place}) for place in range(5)])
-    batch = create_draft.draft_query(user, broker, "", PLAIN)
+    batch = make_draft.draft_query(user, broker, "", PLAIN)
     work_off(batch)
     assert (batch.state, routes_of(batch)) == (BatchState.DRAFT, {("", "", "refused"): 5})
     assert "Enter an exchange and a key" in batch.state_why
-    create_draft.change_options(user, batch, TYPED)
+    make_draft.change_options(user, batch, TYPED)
     work_off(batch)
     assert (batch.state_why, routes_of(batch)) == ("", {("orders", "orders", "delivered"): 5})
 
@@ -121,20 +120,20 @@ def test_the_worker_says_so_too(user: User, broker: Broker) -> None:
 @pytest.mark.parametrize("number", [2, 5])
 def test_a_changed_draft_keeps_what_was_frozen(user: User, broker: Broker, number: int) -> None:
     keys = some(broker, number)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     if number > 2:
         work_off(batch)
     before = list(batch.items.values_list("pk", "position", "parked_message"))
     some(broker, 3)
     options = Options(mode=TargetMode.TYPED, key="dead", rate=5.0, most_replays=1)
-    create_draft.change_options(user, batch, options)
+    make_draft.change_options(user, batch, options)
     if number > 2:
         assert batch.state == BatchState.PREPARING
         work_off(batch)
     assert (batch.state, batch.selected, batch.rate) == (BatchState.DRAFT, number, 5.0)
     assert list(batch.items.values_list("pk", "position", "parked_message")) == before
     assert routes_of(batch) == {("", "dead", "loops"): number}
-    create_draft.change_options(user, batch, PLAIN)
+    make_draft.change_options(user, batch, PLAIN)
     if number > 2:
         work_off(batch)
     assert routes_of(batch) == {("orders", "orders", "delivered"): number}
@@ -145,9 +144,9 @@ def test_a_changed_draft_keeps_what_was_frozen(user: User, broker: Broker, numbe
 @pytest.mark.usefixtures("small")
 def test_judging_anew_goes_on_where_a_worker_died(user: User, broker: Broker) -> None:
     keys = some(broker, 7)
-    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
+    batch = make_draft.draft_group(user, group_of(keys[0]), PLAIN)
     work_off(batch)
-    create_draft.change_options(user, batch, TYPED)
+    make_draft.change_options(user, batch, TYPED)
     beats = iter(range(100))
 
     def alive() -> None:
@@ -164,20 +163,20 @@ def test_judging_anew_goes_on_where_a_worker_died(user: User, broker: Broker) ->
 
 
 def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
-    batch = create_draft.draft_messages(user, broker, some(broker, 1), PLAIN)
-    change_state.start(user, batch, despite_verdict=False)
+    batch = make_draft.draft_messages(user, broker, some(broker, 1), PLAIN)
+    batch_state.start(user, batch, despite_verdict=False)
     with pytest.raises(BatchError, match="Only a draft"):
-        create_draft.change_options(user, batch, TYPED)
+        make_draft.change_options(user, batch, TYPED)
     assert ReplayBatch.objects.get().mode == TargetMode.DEFAULT
 
 
 def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) -> None:
     keys = [row.pk for row in parked(broker, a_message(headers={}))]
-    batch = create_draft.draft_messages(user, broker, keys, TYPED)
+    batch = make_draft.draft_messages(user, broker, keys, TYPED)
     with pytest.raises(BatchError, match="Enter an exchange"):
-        create_draft.change_options(user, batch, PLAIN)
+        make_draft.change_options(user, batch, PLAIN)
     with pytest.raises(OptionError):
-        create_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))
+        make_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))
     batch.refresh_from_db()
     assert batch.mode == TargetMode.TYPED
     assert routes_of(batch) == {("orders", "orders", "delivered"): 1}

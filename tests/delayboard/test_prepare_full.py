@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import make_draft
 from tests.delayboard.builders import shop
 from tests.delayboard.preparing import (
     FEW,
@@ -58,7 +58,7 @@ def test_a_verdict_says_how_full_a_queue_is(
     user: User, broker: Broker, has: int | None, arguments: dict[str, Any], ending: str, said: str
 ) -> None:
     bounded(broker, has, **arguments)
-    batch = create_draft.draft_messages(user, broker, some(broker, 2), FEW)
+    batch = make_draft.draft_messages(user, broker, some(broker, 2), FEW)
     (route,) = batch.routes.all()
     assert route.verdict.endswith(said)
     assert (route.ending, route.is_good) == (ending, ending == "delivered")
@@ -68,13 +68,13 @@ def test_a_verdict_says_how_full_a_queue_is(
 def test_a_queue_with_consumers_is_not_full(user: User, broker: Broker) -> None:
     numbers = {"few": QueueNumbers(messages=5, ready=5, consumers=1)}
     know(broker, shop(a_queue("few", x_max_length=5)), numbers=numbers)
-    batch = create_draft.draft_messages(user, broker, some(broker, 1), FEW)
+    batch = make_draft.draft_messages(user, broker, some(broker, 1), FEW)
     assert routes_of(batch) == {("", "few", "delivered"): 1}
 
 
 def test_a_full_queue_keeps_another_failing_verdict(user: User, broker: Broker) -> None:
     bounded(broker, 5, x_max_length=5, ttl=1000)
-    batch = create_draft.draft_messages(user, broker, some(broker, 1), FEW)
+    batch = make_draft.draft_messages(user, broker, some(broker, 1), FEW)
     (route,) = batch.routes.all()
     assert route.ending == "lost"
     assert route.verdict.endswith("and 5 messages now.")

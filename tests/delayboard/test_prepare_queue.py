@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft, prepare_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.batch_state import BatchError
+from delayboard.dead_letters.replay.options import Options
 from delayboard.models import BatchState, ParkedMessage, TargetMode
 from tests.delayboard.builders import a_message, parked, some_peeked_messages
 from tests.delayboard.preparing import (
@@ -30,12 +30,12 @@ HANDLES = [one.handle for one in some_peeked_messages([b"0", b"1", b"2"])]
 def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker) -> None:
     confirm(user, broker)
     some(broker, 1)
-    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
+    batch = make_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     assert (batch.state, batch.description) == (BatchState.PREPARING, "3 chosen messages of dead")
     assert batch.parking is not None
     assert batch.parking.handles == HANDLES
     waits = work_off(batch)
-    assert (waits.state, waits.error) == (WorkState.WAITING, prepare_draft.PARKS)
+    assert (waits.state, waits.error) == (WorkState.WAITING, make_draft.PARKS)
     session = batch.parking.parksession_set.create(
         broker=broker, queue="dead", began_at=timezone.now()
     )
@@ -52,7 +52,7 @@ def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker)
 
 def test_when_none_could_be_parked_it_has_failed_and_says_why(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
+    batch = make_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     assert batch.parking is not None
     Work.objects.filter(parking=batch.parking).update(
         state=WorkState.FAILED, error="There is no queue “dead”."
@@ -69,7 +69,7 @@ def test_of_a_queue_that_nobody_confirmed_nothing_is_taken(
     user: User, broker: Broker, queue: str
 ) -> None:
     with pytest.raises(BatchError):
-        create_draft.draft_peeked(user, broker, queue, HANDLES, PLAIN)
+        make_draft.draft_peeked(user, broker, queue, HANDLES, PLAIN)
     assert nothing_was_made()
 
 
@@ -77,7 +77,7 @@ def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Br
     """The one that the parked message keeps decides, not the group that it is counted in."""
     (row,) = parked(broker, Message("", "dead", a_message().properties, b"1"), queue="audit")
     options = Options(mode=TargetMode.TYPED, key="audit")
-    assert routes_of(create_draft.draft_messages(user, broker, [row.pk], options)) == {
+    assert routes_of(make_draft.draft_messages(user, broker, [row.pk], options)) == {
         ("", "audit", "loops"): 1
     }
 
@@ -85,7 +85,7 @@ def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Br
 @pytest.mark.usefixtures("small")
 def test_what_another_has_parked_of_the_same_queue_is_not_taken(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
+    batch = make_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     some(broker, 3)
     assert batch.parking is not None
     Work.objects.filter(parking=batch.parking).update(state=WorkState.DONE)

@@ -7,11 +7,9 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.check import redirect_group
-from delayboard.dead_letters.replay.check.targets import find_delay_queues
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import batch_state, make_draft, targets
+from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.targets import find_delay_queues
 from delayboard.models import BatchState, ParkedMessage, RedirectRule, TargetMode
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import (
@@ -43,7 +41,7 @@ def test_each_parked_message_has_its_own_target_and_verdict(user: User, broker: 
             a_message(headers=deaths_header(a_death("dead", exchange="", routing_keys=("dead",)))),
         )
     ]
-    batch = create_draft.draft_messages(user, broker, keys, PLAIN)
+    batch = make_draft.draft_messages(user, broker, keys, PLAIN)
     found = [
         (item.route.exchange, item.route.routing_key, item.route.ending, item.route.is_good)
         for item in batch.items.select_related("route")
@@ -63,17 +61,17 @@ def test_each_parked_message_has_its_own_target_and_verdict(user: User, broker: 
     assert any(
         text.startswith("It was replayed 3 times already and dead-lettered again") for text in said
     )
-    assert change_state.count_bad_verdicts(batch) == {"refused": 2, "guarded": 1, "loops": 1}
+    assert batch_state.count_bad_verdicts(batch) == {"refused": 2, "guarded": 1, "loops": 1}
 
 
 def test_parked_messages_that_all_tell_nothing_need_a_typed_target(
     user: User, broker: Broker
 ) -> None:
     keys = [row.pk for row in parked(broker, a_message(headers={}), a_message(headers={"a": 1}))]
-    draft = create_draft.draft_messages(user, broker, keys, PLAIN)
+    draft = make_draft.draft_messages(user, broker, keys, PLAIN)
     assert (draft.state, routes_of(draft)) == (BatchState.DRAFT, {("", "", "refused"): 2})
     assert "Enter an exchange and a key" in draft.state_why
-    assert routes_of(create_draft.draft_messages(user, broker, keys, TYPED)) == {
+    assert routes_of(make_draft.draft_messages(user, broker, keys, TYPED)) == {
         ("orders", "orders", "delivered"): 2
     }
 
@@ -89,7 +87,7 @@ def test_hostile_names_are_judged_and_kept(user: User, broker: Broker) -> None:
         )
     ]
     keys += some(broker, 1)
-    batch = create_draft.draft_messages(user, broker, keys, Options(mode=TargetMode.FIRST_QUEUE))
+    batch = make_draft.draft_messages(user, broker, keys, Options(mode=TargetMode.FIRST_QUEUE))
     endings = list(batch.items.values_list("route__ending", "route__routing_key"))
     assert endings == [
         ("refused", ""),
@@ -104,7 +102,7 @@ def test_properties_that_cannot_be_taken_apart_are_refused(user: User, broker: B
     (row,) = parked(broker, a_message())
     ParkedMessage.objects.filter(pk=row.pk).update(properties=b"\x20\x00\x00\x00\x00\x09\x01aq")
     keys = [row.pk, *some(broker, 1)]
-    batch = create_draft.draft_messages(user, broker, keys, TYPED)
+    batch = make_draft.draft_messages(user, broker, keys, TYPED)
     route = batch.routes.get(ending="refused")
     assert "cannot be edited" in route.verdict
     assert batch.routes.get(ending="delivered").items_number == 1
@@ -113,19 +111,17 @@ def test_properties_that_cannot_be_taken_apart_are_refused(user: User, broker: B
 def test_a_redirected_group_goes_where_its_rule_says(user: User, broker: Broker) -> None:
     keys = some(broker, 2)
     group = group_of(keys[0])
-    redirect_group.redirect_group(user, group, "news", "")
-    batch = create_draft.draft_group(user, group, PLAIN)
+    targets.redirect_group(user, group, "news", "")
+    batch = make_draft.draft_group(user, group, PLAIN)
     assert routes_of(batch) == {("news", "", "delivered"): 2}
     assert RedirectRule.objects.get(group=group).set_by == user
     first = Options(mode=TargetMode.FIRST_QUEUE)
-    assert routes_of(create_draft.draft_group(user, group, first)) == {
-        ("", "orders", "delivered"): 2
-    }
-    redirect_group.redirect_group(user, group, "", "audit")
+    assert routes_of(make_draft.draft_group(user, group, first)) == {("", "orders", "delivered"): 2}
+    targets.redirect_group(user, group, "", "audit")
     assert RedirectRule.objects.count() == 1
-    assert redirect_group.clear_redirect(user, group)
-    assert not redirect_group.clear_redirect(user, group)
-    assert routes_of(create_draft.draft_group(user, group, PLAIN)) == {
+    assert targets.clear_redirect(user, group)
+    assert not targets.clear_redirect(user, group)
+    assert routes_of(make_draft.draft_group(user, group, PLAIN)) == {
         ("orders", "orders", "delivered"): 2
     }
     actions = list(AuditEntry.objects.values_list("action", flat=True))
@@ -139,7 +135,7 @@ def test_a_rule_that_leads_nowhere_is_refused(
 ) -> None:
     (parked_message,) = some(broker, 1)
     with pytest.raises(OptionError):
-        redirect_group.redirect_group(user, group_of(parked_message), exchange, key)
+        targets.redirect_group(user, group_of(parked_message), exchange, key)
     assert not RedirectRule.objects.exists()
 
 
@@ -151,7 +147,7 @@ def delayed(topology: Topology, **changes: object) -> Options:
 def test_through_a_delay_they_go_to_its_target(user: User, broker: Broker, pair: Topology) -> None:
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     keys = some(broker, 2)
-    batch = create_draft.draft_messages(user, broker, keys, delayed(pair))
+    batch = make_draft.draft_messages(user, broker, keys, delayed(pair))
     (route,) = batch.routes.all()
     assert route.ending == "delivered", route.verdict
     assert route.after_ms == 5000
@@ -164,10 +160,10 @@ def test_a_delay_of_one_destination_takes_no_parked_messages_of_other_queues(
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     other = deaths_header(a_death("audit", exchange="news"))
     keys = [row.pk for row in parked(broker, a_message(headers=other))]
-    (route,) = create_draft.draft_messages(user, broker, keys, delayed(pair)).routes.all()
+    (route,) = make_draft.draft_messages(user, broker, keys, delayed(pair)).routes.all()
     assert (route.is_good, route.ending) == (False, "refused")
     assert "no destination “audit”" in route.verdict
-    typed = create_draft.draft_messages(user, broker, keys, delayed(pair, key="orders"))
+    typed = make_draft.draft_messages(user, broker, keys, delayed(pair, key="orders"))
     assert typed.routes.get().ending == "delivered"
 
 
@@ -185,7 +181,7 @@ def test_a_delay_that_is_not_on_offer_is_refused(
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     keys = some(broker, 1)
     with pytest.raises(OptionError) as refused:
-        create_draft.draft_messages(user, broker, keys, delayed(pair, **changes))
+        make_draft.draft_messages(user, broker, keys, delayed(pair, **changes))
     assert list(refused.value.problems) == [field]
     assert nothing_was_made()
 
@@ -195,7 +191,7 @@ def test_a_topology_that_is_not_applied_is_refused(
 ) -> None:
     Topology.objects.update(state="deleted")
     with pytest.raises(OptionError, match="deleted"):
-        create_draft.draft_messages(user, broker, some(broker, 1), delayed(pair))
+        make_draft.draft_messages(user, broker, some(broker, 1), delayed(pair))
 
 
 def test_the_queues_of_delays_are_known_as_long_as_their_topology_stands(

@@ -10,8 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.send import parked_source
+from delayboard.dead_letters.replay import batch_state, parked_source
 from delayboard.models import (
     BatchState,
     MessageGroup,
@@ -85,7 +84,7 @@ def test_the_number_of_replays_is_counted_in_the_message(
     reported: list[Any] = [2, "x", True, -5]
     found = parked(broker, *[a_message(b"1", {REPLAYS_HEADER: number}) for number in reported])
     batch = frozen(user, broker, found)
-    change_state.start(user, batch, despite_verdict=False)
+    batch_state.start(user, batch, despite_verdict=False)
     carried(batch)
     assert [p.properties.headers[REPLAYS_HEADER] for p in pipes.published] == [3, 1, 1, 1]
 
@@ -119,9 +118,9 @@ def test_what_is_given_to_a_delay_is_handed_and_can_be_replayed_again(
     assert (item.state, item.outcome) == ("done", ReplayOutcome.DELAYED)
     assert parked_message_states(batch) == ["delayed"]
     again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
-    change_state.start(user, again, despite_verdict=False)
+    batch_state.start(user, again, despite_verdict=False)
     assert parked_message_states(again) == ["replaying"]
-    change_state.cancel(user, again)
+    batch_state.cancel(user, again)
     assert parked_message_states(again) == ["delayed"]
     again.refresh_from_db()
     adds_up(again)
@@ -135,10 +134,10 @@ def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
     batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
     carried(batch)
     again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
-    change_state.start(user, again, despite_verdict=False)
+    batch_state.start(user, again, despite_verdict=False)
     batch.items.update(outcome=outcome)
     if is_cancelled:
-        change_state.cancel(user, again)
+        batch_state.cancel(user, again)
     else:
         changed(ReplayBatch, publish_at=timezone.now())
         pipes.decide = lambda p: RETURNED

@@ -18,16 +18,11 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
+from delayboard.dead_letters.replay import batch_state, parked_source, send_batch
+from delayboard.dead_letters.replay.batch_state import NOT_ANSWERED
 from delayboard.dead_letters.replay.content import read_contents
-from delayboard.dead_letters.replay.send import (
-    parked_source,
-    send_batch,
-    settle_items,
-)
-from delayboard.dead_letters.replay.send.parked_source import CONNECTION_FAILED
-from delayboard.dead_letters.replay.send.send_batch import replay
+from delayboard.dead_letters.replay.parked_source import CONNECTION_FAILED
+from delayboard.dead_letters.replay.send_batch import replay
 from delayboard.models import (
     BatchState,
     ItemState,
@@ -106,7 +101,7 @@ def replay_rest(user: User, broker: Broker, *places: int) -> ReplayBatch:
     """Another replay of the messages at these places."""
     rows = list(ParkedMessage.objects.order_by("pk"))
     rest = frozen(user, broker, [rows[place] for place in places])
-    change_state.start(user, rest, despite_verdict=True)
+    batch_state.start(user, rest, despite_verdict=True)
     return rest
 
 
@@ -116,13 +111,13 @@ def test_what_may_be_published_goes_again_in_the_next_replay_under_the_same_id(
     first = started(user, broker, [b"1"])
     pipes.decide = lambda p: None
     carried(first)
-    change_state.cancel(user, first)
+    batch_state.cancel(user, first)
     (name,), undone = pipes.names, replay_rest(user, broker, 0)
-    change_state.cancel(user, undone)
+    batch_state.cancel(user, undone)
     undone.refresh_from_db()
     adds_up(undone)
     # Neither a draft nor a replay that was cancelled before it sent anything lets it be forgotten.
-    change_state.cancel(user, frozen(user, broker, list(ParkedMessage.objects.all())))
+    batch_state.cancel(user, frozen(user, broker, list(ParkedMessage.objects.all())))
     pipes.decide = lambda p: Answer("confirmed")
     rest = replay_rest(user, broker, 0)
     assert carried(rest).state == WorkState.DONE
@@ -145,8 +140,8 @@ def test_a_nacked_message_may_have_arrived_and_goes_again_under_the_same_id_mark
     assert (states(first), parked_message_states(first)) == (["unknown"] * 2, ["parked"] * 2)
     pipes.decide = lambda p: Answer("confirmed")
     rest = replay_rest(user, broker, 0, 1)
-    change_state.pause(user, rest)
-    change_state.resume(user, rest)
+    batch_state.pause(user, rest)
+    batch_state.resume(user, rest)
     assert carried(rest).state == WorkState.DONE
     assert pipes.names[2:] == pipes.names[:2]
     assert (rest.done, rest.doubled) == (2, 2)
@@ -165,7 +160,7 @@ def test_a_replay_that_is_cancelled_keeps_what_may_have_arrived(
     nacked = Answer("nacked", "It may have arrived.")
     pipes.decide = lambda p: nacked if p.body == b"1" else None
     carried(batch)
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     batch.refresh_from_db()
     adds_up(batch)
     assert (states(batch), batch.doubled) == (["unknown", "cancelled"], 1)
@@ -229,7 +224,7 @@ def deaf(
         monkeypatch.setattr(answers, "refresh_route", look)
         return asked
 
-    for module in (settle_items, send_batch):
+    for module in (parked_source, send_batch):
         monkeypatch.setattr(module, "CHECK_AGAIN_SECONDS", 0.0)
     return refuse
 
@@ -304,10 +299,10 @@ def test_what_got_its_end_while_it_was_read_is_not_sent_again(
     def late(*args: Any, **kwargs: Any) -> Any:
         item = batch.items.get(position=1)
         if item.state == ItemState.PUBLISHING:
-            taken = settle_items.Taken(1, item.parked_message_id, is_delayed=False)
+            taken = parked_source.Taken(1, item.parked_message_id, is_delayed=False)
             with transaction.atomic():
-                settle_items.write_endings(
-                    batch, [settle_items.Ending(taken, ItemState.DONE)], timezone.now()
+                parked_source.write_endings(
+                    batch, [parked_source.Ending(taken, ItemState.DONE)], timezone.now()
                 )
         return read_contents(*args, **kwargs)
 
@@ -322,10 +317,10 @@ def test_only_open_items_are_written_and_a_delay_is_the_outcome_of_done_ones_wit
     batch = started(user, broker, [b"1", b"2", b"3"], a_route("orders", "orders", after_ms=5000))
     at = timezone.now()
 
-    def end(position: int, state: ItemState) -> settle_items.Ending:
+    def end(position: int, state: ItemState) -> parked_source.Ending:
         item = batch.items.get(position=position)
-        taken = settle_items.Taken(position, item.parked_message_id, is_delayed=True)
-        return settle_items.Ending(taken, state, "late" if state == ItemState.FAILED else "")
+        taken = parked_source.Taken(position, item.parked_message_id, is_delayed=True)
+        return parked_source.Ending(taken, state, "late" if state == ItemState.FAILED else "")
 
     first, second, third = batch.items.values_list("position", flat=True)
     earlier = end(first, ItemState.DONE)
@@ -333,8 +328,8 @@ def test_only_open_items_are_written_and_a_delay_is_the_outcome_of_done_ones_wit
     later += [end(third, ItemState.FAILED)]
     batch.items.filter(position=second).update(outcome=ReplayOutcome.DIED)
     with transaction.atomic():
-        assert settle_items.write_endings(batch, [earlier], at) == [earlier]
-        assert settle_items.write_endings(batch, later, at) == later[1:]
+        assert parked_source.write_endings(batch, [earlier], at) == [earlier]
+        assert parked_source.write_endings(batch, later, at) == later[1:]
     written = batch.items.values_list("state", "error", "outcome", "ended_at", "outcome_at")
     assert list(written) == [
         ("done", "", ReplayOutcome.DELAYED, at, at),
@@ -350,7 +345,7 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
 ) -> None:
     batch = started(user, broker, [b"1", b"2", b"3"])
     wire = transaction.get_connection()
-    commit, written = wire.commit, settle_items.write_endings
+    commit, written = wire.commit, parked_source.write_endings
 
     def lost() -> None:
         monkeypatch.setattr(wire, "commit", commit)
@@ -359,11 +354,11 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
 
     def write(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
         if endings:
-            monkeypatch.setattr(settle_items, "write_endings", written)
+            monkeypatch.setattr(parked_source, "write_endings", written)
             monkeypatch.setattr(wire, "commit", lost)
         return written(batch, endings, *args, **kwargs)
 
-    monkeypatch.setattr(settle_items, "write_endings", write)
+    monkeypatch.setattr(parked_source, "write_endings", write)
     monkeypatch.setattr(send_batch, "DATABASE_SECONDS", 0.0)
     row = carried(batch)
     assert (row.state, row.done, states(batch)) == (WorkState.DONE, 3, ["done"] * 3)
@@ -400,7 +395,7 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    write = settle_items.write_endings
+    write = parked_source.write_endings
     refused: list[int] = []
 
     def refuses(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
@@ -409,7 +404,7 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
             raise OperationalError("database or disk is full")
         return write(batch, endings, *args, **kwargs)
 
-    monkeypatch.setattr(settle_items, "write_endings", refuses)
+    monkeypatch.setattr(parked_source, "write_endings", refuses)
     monkeypatch.setattr(send_batch, "DATABASE_SECONDS", 0.0)
     assert carried(batch).state == WorkState.DONE
     assert (states(batch), len(pipes.published), batch.doubled) == (["done"] * 2, 2, 0)

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from delayboard.dead_letters.replay.follow import arrivals, outcome
+from delayboard.dead_letters.replay import outcome, seen_messages
 from delayboard.live import subjects
 from delayboard.models import BatchState
 from tests.delayboard.builders import a_message, parked
@@ -22,7 +22,7 @@ def test_what_is_followed_is_found_by_its_index(broker: Broker) -> None:
     batch = a_batch(broker, parked(broker, a_message()), BatchState.RUNNING)
     batch.routes.update(after_ms=5)
     with CaptureQueriesContext(connection) as queries:
-        arrivals.read_open_items(batch, 0)
+        seen_messages.read_open_items(batch, 0)
         list(outcome.find_died_open(batch))
     plans = []
     for query in queries.captured_queries:

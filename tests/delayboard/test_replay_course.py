@@ -10,10 +10,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state, claims
-from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
-from delayboard.dead_letters.replay.follow import canary
-from delayboard.dead_letters.replay.send import parked_source, send_batch
+from delayboard.dead_letters.replay import batch_state, claims, outcome, parked_source, send_batch
+from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
 from delayboard.models import (
     BatchState,
     ItemState,
@@ -70,7 +68,7 @@ def test_cancelled_in_the_middle_what_is_not_sent_is_parked(
 ) -> None:
     batch = started(user, broker, [b"1", b"2", b"3"])
     monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
-    pipes.before = lambda p: change_state.cancel(user, ReplayBatch.objects.get())
+    pipes.before = lambda p: batch_state.cancel(user, ReplayBatch.objects.get())
     row = carried(batch)
     assert row.state == WorkState.CANCELLED
     assert (batch.state, batch.state_why) == (BatchState.CANCELLED, "Cancelled by ann.")
@@ -84,13 +82,13 @@ def test_paused_in_the_middle_nothing_more_is_sent_until_it_is_resumed(
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
     monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
-    pipes.before = lambda p: change_state.pause(user, ReplayBatch.objects.get())
+    pipes.before = lambda p: batch_state.pause(user, ReplayBatch.objects.get())
     carried(batch)
     assert (batch.state, batch.state_why) == (BatchState.PAUSED, "Paused by ann.")
     assert states(batch) == ["done", "pending"]
     assert work.claim(("replay",), "worker") is None
     pipes.before = lambda p: None
-    change_state.resume(user, batch)
+    batch_state.resume(user, batch)
     assert carried(batch).state == WorkState.DONE
     assert pipes.bodies == [b"1", b"2"]
 
@@ -104,7 +102,7 @@ def test_nothing_is_sent_within_the_undo_window(user: User, broker: Broker, pipe
     assert row.not_before_at is not None
     assert batch.publish_at is not None
     assert row.not_before_at >= batch.publish_at
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     batch.refresh_from_db()
     adds_up(batch)
     assert (batch.state, parked_message_states(batch)) == (BatchState.CANCELLED, ["parked"] * 2)
@@ -126,12 +124,12 @@ def test_the_newest_first(user: User, broker: Broker, pipes: Pipes) -> None:
 def test_the_worker_claims_what_is_much_and_gives_it_back(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_state, "AT_ONCE", 1)
+    monkeypatch.setattr(batch_state, "AT_ONCE", 1)
     batch = started(user, broker, [b"1", b"2"], undo_seconds=60)
     assert (batch.claimed_to, parked_message_states(batch)) == (0, ["parked"] * 2)
     carried(batch)
     assert (batch.claimed_to, parked_message_states(batch)) == (2, ["replaying"] * 2)
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     assert parked_message_states(batch) == ["replaying"] * 2
     row = carried(batch)
     assert (row.state, batch.state) == (WorkState.CANCELLED, BatchState.CANCELLED)
@@ -142,9 +140,9 @@ def test_what_is_left_out_is_summed_up_after_the_last_claim(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started(user, broker, [b"1", b"2"])
-    monkeypatch.setattr(change_state, "AT_ONCE", 1)
+    monkeypatch.setattr(batch_state, "AT_ONCE", 1)
     batch = frozen(user, broker, list(ParkedMessage.objects.order_by("pk")))
-    change_state.start(user, batch, despite_verdict=False)
+    batch_state.start(user, batch, despite_verdict=False)
     claims.claim_chunk(batch, 1)
     assert (batch.cancelled, batch.state_why) == (1, "")
     claims.claim_chunk(batch, 1)
@@ -163,7 +161,7 @@ def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
     ParkedMessage.objects.filter(pk=found[3].pk).update(state=ParkedState.DISCARDED)
     MessageGroup.objects.update(discarded=1, parked=1)
     second = frozen(user, broker, found)
-    change_state.start(user, second, despite_verdict=False)
+    batch_state.start(user, second, despite_verdict=False)
     assert states(second) == ["cancelled", "cancelled", "pending", "cancelled"]
     assert errors(second)[0] == f"The message is in replay {first.pk}."
     assert errors(second)[3] == "It was discarded."
@@ -174,7 +172,7 @@ def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
         carried(batch)
     assert pipes.bodies == [b"1", b"2", b"3"]
     third = frozen(user, broker, found[:1])
-    change_state.start(user, third, despite_verdict=False)
+    batch_state.start(user, third, despite_verdict=False)
     assert errors(third) == [f"The message was already replayed in replay {first.pk}."]
 
 
@@ -182,15 +180,15 @@ def test_the_first_ones_are_watched_before_the_rest(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = timezone.now()
-    judged = canary.CanaryResult("wait", "")
-    monkeypatch.setattr(canary, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
-    monkeypatch.setattr(canary, "check_canary", lambda batch, now: judged)
+    judged = outcome.CanaryResult("wait", "")
+    monkeypatch.setattr(outcome, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
+    monkeypatch.setattr(outcome, "check_canary", lambda batch, now: judged)
     batch = started(user, broker, [b"1", b"2", b"3"], canary=2, canary_seconds=9)
     assert carried(batch).state == WorkState.WAITING
     assert (batch.state, pipes.bodies) == (BatchState.WATCHING, [b"1", b"2"])
     assert batch.canary_until is not None
     assert batch.canary_until > now
-    judged = canary.CanaryResult("go on", "None died.")
+    judged = outcome.CanaryResult("go on", "None died.")
     assert carried(batch).state == WorkState.DONE
     assert pipes.bodies == [b"1", b"2", b"3"]
 
@@ -198,7 +196,7 @@ def test_the_first_ones_are_watched_before_the_rest(
 def test_what_failed_without_a_publish_is_none_of_the_first_ones(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
+    monkeypatch.setattr(outcome, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
     batch = started(user, broker, [b"1", b"2", b"3", b"4", b"5"], canary=2, canary_seconds=9)
     batch.items.filter(position__lte=2).update(state=ItemState.FAILED)
     changed(ReplayBatch, failed=2)
@@ -210,14 +208,14 @@ def test_what_failed_without_a_publish_is_none_of_the_first_ones(
 def test_the_first_ones_can_stop_it_and_a_person_goes_on(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch, what: Any
 ) -> None:
-    judged = canary.CanaryResult(what, "Two died again.")
-    monkeypatch.setattr(canary, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
-    monkeypatch.setattr(canary, "check_canary", lambda batch, now: judged)
+    judged = outcome.CanaryResult(what, "Two died again.")
+    monkeypatch.setattr(outcome, "find_watch_end", lambda batch, now: now + timedelta(seconds=9))
+    monkeypatch.setattr(outcome, "check_canary", lambda batch, now: judged)
     batch = started(user, broker, [b"1", b"2"], canary=1, canary_seconds=9)
     carried(batch)
     assert (batch.state, batch.state_why) == (BatchState.PAUSED, "Two died again.")
     assert pipes.bodies == [b"1"]
-    change_state.resume(user, batch)
+    batch_state.resume(user, batch)
     assert carried(batch).state == WorkState.DONE
     assert pipes.bodies == [b"1", b"2"]
 
@@ -239,7 +237,7 @@ def test_one_whose_messages_come_back_stops_itself_and_again_when_as_many_more_d
     carried(batch)
     assert (batch.state, states(batch)) == (BatchState.PAUSED, ["done", "pending", "pending"])
     assert batch.state_why
-    change_state.resume(user, batch)
+    batch_state.resume(user, batch)
     batch.refresh_from_db()
     assert batch.stop_after == 4
     assert carried(batch).state == WorkState.DONE
@@ -248,7 +246,7 @@ def test_one_whose_messages_come_back_stops_itself_and_again_when_as_many_more_d
 def test_what_was_begun_before_a_cancel_says_so(user: User, broker: Broker) -> None:
     batch = started(user, broker, [b"1", b"2"])
     batch.items.filter(position=1).update(state=ItemState.PUBLISHING)
-    change_state.cancel(user, batch)
+    batch_state.cancel(user, batch)
     batch.refresh_from_db()
     adds_up(batch)
     one, two = batch.items.all()

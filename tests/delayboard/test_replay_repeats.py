@@ -18,12 +18,10 @@ from delayboard.dead_letters.message.history import build_later_steps
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.parked.store import ReturnedMessage
-from delayboard.dead_letters.replay.batch import change_state, claims
-from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft, edit_message, prepare_draft
-from delayboard.dead_letters.replay.draft.edit_headers import EditError
-from delayboard.dead_letters.replay.follow import outcome
+from delayboard.dead_letters.replay import batch_state, claims, edit_message, make_draft, outcome
+from delayboard.dead_letters.replay.batch_state import BatchError
+from delayboard.dead_letters.replay.edit_headers import EditError
+from delayboard.dead_letters.replay.options import Options
 from delayboard.management import replay_output
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from delayboard.models.replay import ReplayOutcome, replay_id
@@ -59,14 +57,14 @@ def a_parked_message(number: int, name: str = "") -> Any:
 def of_parked_messages(
     parked_messages: Sequence[ParkedMessage], options: Options = PLAIN
 ) -> ReplayBatch:
-    return create_draft.draft_messages(
+    return make_draft.draft_messages(
         None, parked_messages[0].broker, [one.pk for one in parked_messages], options
     )
 
 
 def replayed(parked_messages: Sequence[ParkedMessage], options: Options = INCLUDED) -> ReplayBatch:
     batch = of_parked_messages(parked_messages, options)
-    change_state.start(None, batch, despite_verdict=True)
+    batch_state.start(None, batch, despite_verdict=True)
     carried(batch)
     return batch
 
@@ -94,14 +92,14 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
     broker: Broker,
 ) -> None:
     twins(broker, 5, of=(0, 1, 4))
-    batch = create_draft.draft_query(None, broker, "", PLAIN)
+    batch = make_draft.draft_query(None, broker, "", PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
-    create_draft.change_options(None, batch, INCLUDED)
+    make_draft.change_options(None, batch, INCLUDED)
     work_off(batch)
     assert counts(batch) == (8, 3, 0, 8)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 8}
-    create_draft.change_options(None, batch, PLAIN)
+    make_draft.change_options(None, batch, PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
     adds_up(batch)
@@ -109,10 +107,10 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
 
 def test_a_small_draft_takes_them_in_and_leaves_them_out_again(broker: Broker) -> None:
     batch = of_parked_messages(twins(broker))
-    create_draft.change_options(None, batch, INCLUDED)
+    make_draft.change_options(None, batch, INCLUDED)
     assert counts(batch) == (4, 1, 0, 4)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 4}
-    create_draft.change_options(None, batch, PLAIN)
+    make_draft.change_options(None, batch, PLAIN)
     assert counts(batch) == (4, 1, 1, 3)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
 
@@ -123,14 +121,14 @@ def test_a_replay_of_nothing_but_repeats_says_so_and_does_not_start(
 ) -> None:
     *_, again = twins(broker)
     if by_worker:
-        monkeypatch.setattr(create_draft, "AT_ONCE", 0)
-        batch = create_draft.draft_query(None, broker, "repeat:yes", PLAIN)
+        monkeypatch.setattr(make_draft, "AT_ONCE", 0)
+        batch = make_draft.draft_query(None, broker, "repeat:yes", PLAIN)
         work_off(batch)
     else:
         batch = of_parked_messages([again])
     assert (batch.state, batch.state_why) == ("draft", "")
     with pytest.raises(BatchError, match="possible repeats and are excluded"):
-        change_state.start(None, batch, despite_verdict=True)
+        batch_state.start(None, batch, despite_verdict=True)
     assert parked_messages_of(batch) == [again.pk]
 
 
@@ -144,7 +142,7 @@ def test_excluded_ones_stay_parked_whatever_becomes_of_the_replay(
     again.refresh_from_db()
     assert again.state == ParkedState.PARKED
     cancelled = of_parked_messages(twins(broker))
-    change_state.cancel(None, cancelled)
+    batch_state.cancel(None, cancelled)
     cancelled.refresh_from_db()
     assert (cancelled.cancelled, cancelled.excluded) == (3, 1)
     adds_up(cancelled)
@@ -175,11 +173,11 @@ def test_a_repeat_carries_the_id_of_an_earlier_replay(broker: Broker, pipes: Pip
 def test_a_twin_that_another_replay_has_claimed_lends_its_id(broker: Broker, pipes: Pipes) -> None:
     first, *_, again = twins(broker)
     waiting = of_parked_messages([first])
-    change_state.start(None, waiting, despite_verdict=True)
+    batch_state.start(None, waiting, despite_verdict=True)
     changed = ReplayBatch.objects.filter(pk=waiting.pk)
-    change_state.pause(None, changed.get())
+    batch_state.pause(None, changed.get())
     replayed([again])
-    change_state.resume(None, changed.get())
+    batch_state.resume(None, changed.get())
     carried(changed.get())
     assert pipes.names == [replay_id(waiting.uid, 1)] * 2
 
@@ -192,7 +190,7 @@ def test_a_repeat_whose_twin_never_went_has_its_own_id_and_the_twin_gets_it_late
     draft = of_parked_messages([second])
     batch = replayed([again, another])
     assert pipes.names == [replay_id(batch.uid, 1), replay_id(batch.uid, 2)]
-    change_state.start(None, draft, despite_verdict=True)
+    batch_state.start(None, draft, despite_verdict=True)
     carried(draft)
     assert pipes.names[2] == pipes.names[1]
 
@@ -211,11 +209,11 @@ def test_to_send_a_message_again_on_purpose_takes_a_new_id(broker: Broker, pipes
 def test_ids_are_shared_across_chunks_of_claims(
     broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_state, "AT_ONCE", 0)
+    monkeypatch.setattr(batch_state, "AT_ONCE", 0)
     twins(broker, 4, of=(0, 3))
-    batch = create_draft.draft_query(None, broker, "", INCLUDED)
+    batch = make_draft.draft_query(None, broker, "", INCLUDED)
     work_off(batch)
-    change_state.start(None, batch, despite_verdict=True)
+    batch_state.start(None, batch, despite_verdict=True)
     monkeypatch.setattr(claims, "claim_chunk", partial(claims.claim_chunk, number=2))
     carried(batch)
     assert pipes.names == [replay_id(batch.uid, one) for one in (1, 2, 3, 4, 1, 4)]
@@ -300,7 +298,7 @@ def test_what_the_command_says(broker: Broker) -> None:
     assert (message["parked_message"], message["repeat_of"]) == (again.pk, first.pk)
     assert message["is_excluded"]
     assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
-    create_draft.change_options(None, batch, INCLUDED)
+    make_draft.change_options(None, batch, INCLUDED)
     assert "1 possible repeat included" in "\n".join(replay_output.describe_dry_run(batch))
 
 
@@ -308,16 +306,16 @@ def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
-    monkeypatch.setattr(create_draft, "AT_ONCE", 1)
-    monkeypatch.setattr(prepare_draft, "CHUNK", 2)
-    create_draft.change_options(None, batch, INCLUDED)
+    monkeypatch.setattr(make_draft, "AT_ONCE", 1)
+    monkeypatch.setattr(make_draft, "CHUNK", 2)
+    make_draft.change_options(None, batch, INCLUDED)
     calls = []
 
     def finish(*args: Any) -> None:
         calls.append(args)
         raise BatchError("No more.")
 
-    monkeypatch.setattr(prepare_draft, "explain_draft", finish)
+    monkeypatch.setattr(make_draft, "explain_draft", finish)
     work_off(batch)
     assert calls
     assert (batch.state, batch.cancelled) == ("failed", 6)

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft.create_draft import draft_messages
-from delayboard.dead_letters.replay.draft.edit_headers import Typed
-from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.draft.sent_diff import MOST_LINES, SentDiff, diff_first
+from delayboard.dead_letters.replay.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_message import (
+    MOST_LINES,
+    SentDiff,
+    diff_first,
+    edit_message,
+)
+from delayboard.dead_letters.replay.make_draft import draft_messages
+from delayboard.dead_letters.replay.options import Options
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
 from tests.site.page_setup import know
 from tests.topology.clients.test_trace import PARENT

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.check import route_checker
-from delayboard.dead_letters.replay.check.route_checker import RouteChecker, Verdict, make_verdict
-from delayboard.dead_letters.replay.check.targets import Target, find_default_target
+from delayboard.dead_letters.replay import verdicts
+from delayboard.dead_letters.replay.targets import Target, find_default_target
+from delayboard.dead_letters.replay.verdicts import RouteChecker, Verdict, make_verdict
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
@@ -388,7 +388,7 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
         walks.append(args[1])
         return walk(*args, **named)
 
-    monkeypatch.setattr(route_checker, "walk", counted)
+    monkeypatch.setattr(verdicts, "walk", counted)
     many = RouteChecker(shop())
     for number in range(50):
         parked_message = a_message(headers={"order": number})

@@ -10,7 +10,7 @@ from functools import partial
 
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.models import ItemState, MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import COUNTED, ReplayRoute
 from delayboard.worker.supervise import keep_one_running
@@ -66,7 +66,7 @@ def a_replay(
     broker = of[0].broker if of else make_broker(vhost)
     found = of or parked_messages(broker, number, size=size)
     batch = frozen(None, broker, found, *(targets or (a_route("", TARGET),)), **stated)
-    change_state.start(None, batch, despite_verdict=True)
+    batch_state.start(None, batch, despite_verdict=True)
     return batch
 
 

@@ -46,9 +46,9 @@ print(json.dumps({
 }))
 """
 RESUME = """
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.models import ReplayBatch
-change_state.resume(None, ReplayBatch.objects.get())
+batch_state.resume(None, ReplayBatch.objects.get())
 """
 
 

@@ -20,9 +20,9 @@ from pytest_django import Settings
 
 from analytics import facts
 from analytics.models import Fact
-from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft, prepare_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.batch_state import KIND_PREPARE
+from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
     BackgroundTask,
@@ -163,10 +163,10 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
 
 def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
     """The dry run of all that is parked counts the possible repeats and sends none of them."""
-    batch = create_draft.draft_query(None, broker, "state:parked", TO_ORDERS)
+    batch = make_draft.draft_query(None, broker, "state:parked", TO_ORDERS)
     claimed = work.claim([KIND_PREPARE], "test")
     if claimed is not None:
-        work.attempt(prepare_draft.prepare_draft, claimed, stop=Event())
+        work.attempt(make_draft.prepare_draft, claimed, stop=Event())
     batch.refresh_from_db()
     assert batch.state == BatchState.DRAFT, batch.state_why
     assert (batch.selected, batch.repeats, batch.excluded) == (parked_messages(), repeats, repeats)

@@ -13,7 +13,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
     BackgroundTask,
@@ -112,10 +112,10 @@ def test_a_broker_that_dies_and_one_that_freezes_in_the_middle_lose_nothing(
         assert goal < 1800
         eventually(lambda: has_done(batch, goal), "it goes on", seconds=PATIENCE)
         with frozen(node):
-            change_state.pause(None, batch)
+            batch_state.pause(None, batch)
         eventually(lambda: has(batch, BatchState.PAUSED), "it is paused", seconds=PATIENCE)
         adds_up(batch)
-        change_state.resume(None, batch)
+        batch_state.resume(None, batch)
         eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
     adds_up(batch)
     lost_nothing(batch, arrived(vhost))
@@ -230,14 +230,14 @@ def test_pausing_resuming_and_cancelling_act_and_then_nothing_is_published(vhost
     batch = a_replay(vhost, 2000, rate=400)
     with replaying():
         eventually(lambda: has_done(batch, 50), "it is at work", seconds=PATIENCE)
-        change_state.pause(None, batch)
+        batch_state.pause(None, batch)
         eventually(lambda: has(batch, BatchState.PAUSED), "it is paused")
         done = fresh(batch).done
         assert unsettled(batch) == 0
         assert arrived(vhost).total() == done == fresh(batch).done
-        change_state.resume(None, batch)
+        batch_state.resume(None, batch)
         eventually(lambda: has_done(batch, done + 50), "it goes on")
-        change_state.cancel(None, batch)
+        batch_state.cancel(None, batch)
         eventually(lambda: has(batch, BatchState.CANCELLED), "it is cancelled")
         eventually(lambda: fresh(batch).pending == 0, "all is given back")
     adds_up(batch)
@@ -252,7 +252,7 @@ def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost)
     batch = a_replay(vhost, 3000, undo_seconds=3600)
     with replaying():
         eventually(lambda: fresh(batch).claimed_to == 3000, "the parked messages are claimed")
-        change_state.cancel(None, batch)
+        batch_state.cancel(None, batch)
         eventually(lambda: fresh(batch).pending == 0, "all is given back")
     adds_up(batch)
     assert ParkedMessage.objects.filter(state=ParkedState.PARKED).count() == 3000

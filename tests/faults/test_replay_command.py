@@ -15,11 +15,9 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.redirect_group import redirect_group
-from delayboard.dead_letters.replay.draft import create_draft
-from delayboard.dead_letters.replay.send import send_batch
+from delayboard.dead_letters.replay import batch_state, make_draft, send_batch
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.targets import redirect_group
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import BatchState, ItemState
 from tests.brokers import Vhost
@@ -337,11 +335,11 @@ def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Bro
 
 def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> None:
     parked_messages = good(broker, 3)
-    batch = create_draft.draft_messages(
+    batch = make_draft.draft_messages(
         None, broker, [parked_message.pk for parked_message in parked_messages], Options()
     )
-    change_state.start(None, batch, despite_verdict=False)
-    claimed = work.claim((change_state.KIND,), "a worker")
+    batch_state.start(None, batch, despite_verdict=False)
+    claimed = work.claim((batch_state.KIND,), "a worker")
     assert claimed is not None
     with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as process:
         eventually(lambda: "0 of 3 done" in process.said, "it follows", seconds=PATIENCE)

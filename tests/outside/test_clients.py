@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.options import Options
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.outside.client_programs import CLIENTS, Client, Line, Written, running
@@ -77,7 +77,7 @@ def test_a_replayed_group_is_processed_once_with_its_counters_reset(
         eventually(lambda: consumed(broker, client), "the consumer is reported")
         parked = park(operator, broker, number, client.dead)
         (group,) = {one.group for one in parked}
-        batch = create_draft.draft_group(operator, group, Options())
+        batch = make_draft.draft_group(operator, group, Options())
         assert replayed(operator, batch).done == number
         eventually(lambda: len(written.of("gave up")) == 2 * number, "all are given up again")
         for line in written.of("published"):

@@ -20,7 +20,7 @@ from pika.exceptions import NackError
 from pytest_django import Settings
 
 from analytics.models import Gap
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage, ReplayBatch, TargetMode
 from delayboard.now.board import overview
 from delayboard.now.problems import Problem
@@ -366,7 +366,7 @@ def test_a_replay_that_a_dead_tap_has_refused_is_neither_denied_nor_repeated_unm
         client.post(reverse("replay_rest", args=[first.pk]))
         second = ReplayBatch.objects.latest("pk")
         assert (second.state, second.selected) == (BatchState.DRAFT, number), second.state_why
-        change_state.start(None, second, despite_verdict=True)
+        batch_state.start(None, second, despite_verdict=True)
         ends(second)
         assert outcomes(second) == {"unknown": number}
         assert replays.fresh(second).doubled == number

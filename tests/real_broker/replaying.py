@@ -16,11 +16,8 @@ from django.utils import timezone
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parking import park_queue, park_request
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft
-from delayboard.dead_letters.replay.follow import outcome
-from delayboard.dead_letters.replay.send import run_in_process
+from delayboard.dead_letters.replay import batch_state, make_draft, outcome, run_in_process
+from delayboard.dead_letters.replay.options import Options
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -128,13 +125,13 @@ def draft(
     **options: Any,
 ) -> ReplayBatch:
     ids = [parked_message.pk for parked_message in parked_messages]
-    return create_draft.draft_messages(
+    return make_draft.draft_messages(
         user, parked_messages[0].broker, ids, Options(mode=mode, **options)
     )
 
 
 def replayed(user: User, batch: ReplayBatch, *, despite_verdict: bool = False) -> ReplayBatch:
-    change_state.start(user, batch, despite_verdict=despite_verdict)
+    batch_state.start(user, batch, despite_verdict=despite_verdict)
     return at_rest(batch)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.options import Options
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, make_user
 from tests.real_broker.replaying import DEAD, WORK, arrived, park, replayed, shop
@@ -66,7 +66,7 @@ def replay_group(
     """The first of the messages that arrive, of one group; each arrives once."""
     parked = park(user, broker, number)
     assert len({one.group_id for one in parked}) == 1
-    batch = create_draft.draft_group(user, parked[0].group, options or Options())
+    batch = make_draft.draft_group(user, parked[0].group, options or Options())
     assert {(route.ending, route.is_good) for route in batch.routes.all()} == {("delivered", True)}
     assert replayed(user, batch).done == number
     back = arrived(vhost, WORK, number)

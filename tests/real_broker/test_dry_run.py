@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.check.route_checker import find_limited_queues
-from delayboard.dead_letters.replay.draft import create_draft
-from delayboard.dead_letters.replay.draft.edit_headers import Typed
-from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.send.send_batch import replay
+from delayboard.dead_letters.replay import batch_state, make_draft
+from delayboard.dead_letters.replay.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_message import edit_message
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.send_batch import replay
+from delayboard.dead_letters.replay.verdicts import find_limited_queues
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from tests.brokers import Vhost, call_api, every_generation
@@ -114,12 +113,12 @@ class Journal:
 def drafted(user: User, rows: Iterable[ParkedMessage], **options: Any) -> ReplayBatch:
     found = list(rows)
     keys = [row.pk for row in found]
-    return create_draft.draft_messages(user, found[0].broker, keys, Options(**options))
+    return make_draft.draft_messages(user, found[0].broker, keys, Options(**options))
 
 
 def sent(user: User, batch: ReplayBatch) -> None:
-    change_state.start(user, batch, despite_verdict=True)
-    claimed = work.claim((change_state.KIND,), "w1")
+    batch_state.start(user, batch, despite_verdict=True)
+    claimed = work.claim((batch_state.KIND,), "w1")
     assert claimed is not None
     work.attempt(replay, claimed, stop=Event())
     batch.refresh_from_db()
@@ -358,7 +357,7 @@ def test_a_verdict_is_that_of_the_broker_as_it_is_now(user: User, broker: Broker
     assert draft.routes.get(items_number=1).ending == "unroutable"
     with Management(broker.address) as management:
         management.declare_queue(a_queue("young"))
-    create_draft.change_options(user, draft, Options(**options))
+    make_draft.change_options(user, draft, Options(**options))
     assert draft.routes.get(items_number=1).ending == "delivered"
     with Management(broker.address) as management:
         management.delete_queue("young", only_if_empty=False)

@@ -6,7 +6,7 @@ import math
 import struct
 from contextlib import suppress
 
-from delayboard.dead_letters.replay.draft.edit_headers import EditError, Typed, edit_headers
+from delayboard.dead_letters.replay.edit_headers import EditError, Typed, edit_headers
 from tests.brokers import Vhost
 from tests.builders import address_of
 from tests.topology.builders import a_queue

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from delayboard.dead_letters.replay.send.send_batch import replay
+from delayboard.dead_letters.replay.send_batch import replay
 from delayboard.models import BatchState
 from delayboard.models.publication import Sent
 from delayboard.publishing.predict import OutgoingMessage, predict

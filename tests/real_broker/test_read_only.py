@@ -10,8 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.send import send_batch
+from delayboard.dead_letters.replay import batch_state, send_batch
 from delayboard.models import Publication
 from tests.brokers import Vhost
 from tests.builders import applied_pair, eventually, make_broker, make_user
@@ -69,7 +68,7 @@ def test_a_replay_waits_in_its_middle_and_sends_each_message_once(vhost: Vhost) 
     user: User = make_user("ann", Role.OPERATOR)
     rejected(vhost, *(f"m{number}" for number in range(NUMBER)))
     batch = draft(user, park(user, broker, NUMBER), rate=15)
-    change_state.start(user, batch, despite_verdict=True)
+    batch_state.start(user, batch, despite_verdict=True)
 
     def switch_in_the_middle() -> None:
         try:
@@ -80,7 +79,7 @@ def test_a_replay_waits_in_its_middle_and_sends_each_message_once(vhost: Vhost) 
 
     thread = Thread(target=switch_in_the_middle)
     thread.start()
-    worked_off(change_state.KIND, send_batch.replay)
+    worked_off(batch_state.KIND, send_batch.replay)
     thread.join()
     batch.refresh_from_db()
     assert batch.work is not None

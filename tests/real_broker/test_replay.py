@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.check import redirect_group
-from delayboard.dead_letters.replay.draft.edit_headers import Typed
-from delayboard.dead_letters.replay.draft.edit_message import edit_message
+from delayboard.dead_letters.replay import batch_state, targets
+from delayboard.dead_letters.replay.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_message import edit_message
 from delayboard.models import (
     ParkedMessage,
     ParkedState,
@@ -267,7 +266,7 @@ def test_a_rule_of_its_group_comes_before_the_way_that_it_came(
         management.declare_queue(Queue("elsewhere"))
     rejected(vhost, "m")
     parked_messages = park(user, broker, 1)
-    redirect_group.redirect_group(user, parked_messages[0].group, "", "elsewhere")
+    targets.redirect_group(user, parked_messages[0].group, "", "elsewhere")
     batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 1
     came_back_clean(arrived(vhost, "elsewhere")[0], parked_messages[0])
@@ -312,7 +311,7 @@ def test_each_round_is_counted_linked_and_stopped_by_the_guard(
     assert (batch.died, item.outcome, item.died_as) == (1, Seen.DIED, parked_messages[0])
     guarded = draft(user, parked_messages)
     assert [route.ending for route in guarded.routes.all()] == ["guarded"]
-    with pytest.raises(change_state.BatchError, match="replayed too often"):
-        change_state.start(user, guarded, despite_verdict=False)
+    with pytest.raises(batch_state.BatchError, match="replayed too often"):
+        batch_state.start(user, guarded, despite_verdict=False)
     assert replayed(user, guarded, despite_verdict=True).done == 1
     assert arrived(vhost)[0].headers[REPLAYS_HEADER] == 4

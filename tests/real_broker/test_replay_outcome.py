@@ -17,9 +17,9 @@ from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parking.park_automatically import park_automatically
 from delayboard.dead_letters.parking.store_batch import SpaceCheck
-from delayboard.dead_letters.replay.draft.edit_headers import Typed
-from delayboard.dead_letters.replay.draft.edit_message import edit_message
-from delayboard.dead_letters.replay.follow import outcome
+from delayboard.dead_letters.replay import outcome
+from delayboard.dead_letters.replay.edit_headers import Typed
+from delayboard.dead_letters.replay.edit_message import edit_message
 from delayboard.models import (
     BackgroundTask,
     DeadLetterQueue,

@@ -8,9 +8,8 @@ from django.contrib.auth.models import User
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.consume import make_store
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import batch_state, make_draft
+from delayboard.dead_letters.replay.options import Options
 from delayboard.models import (
     ParkedState,
 )
@@ -138,7 +137,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     seen = peek.peek_queue(
         broker, queue, snapshot, store=make_store(broker, queue.name, None)
     ).peeked_messages
-    batch = create_draft.draft_peeked(user, broker, DEAD, [seen[1].handle], Options())
+    batch = make_draft.draft_peeked(user, broker, DEAD, [seen[1].handle], Options())
     worked_off(park_queue.KIND, park_queue.park)
     batch = at_rest(batch)
     assert (batch.state, batch.selected) == (BatchState.DRAFT, 1)
@@ -155,8 +154,8 @@ def test_of_two_replays_each_parked_message_is_in_one_and_both_are_told(
     rejected(vhost, "m0", "m1", "m2")
     parked_messages = park(user, broker, 3)
     first, second = draft(user, parked_messages[:2]), draft(user, parked_messages[1:])
-    change_state.start(user, first, despite_verdict=False)
-    change_state.start(user, second, despite_verdict=False)
+    batch_state.start(user, first, despite_verdict=False)
+    batch_state.start(user, second, despite_verdict=False)
     first, second = at_rest(first), at_rest(second)
     assert (first.done, second.done, second.cancelled) == (2, 1, 1)
     assert f"replay {first.pk}" in second.items.get(state=ItemState.CANCELLED).error

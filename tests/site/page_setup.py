@@ -10,8 +10,8 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.batch.options import Options
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import make_draft
+from delayboard.dead_letters.replay.options import Options
 from delayboard.models import ParkedChange, Parking, Publication, ReplayBatch, TargetMode
 from tests.builders import make_user
 from tests.delayboard.builders import parked
@@ -56,7 +56,7 @@ def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:
     know(broker, Queue("parked"), Queue("parked-work"))
     found = [Message("", "parked", Properties(), body) for body in (b"1", b"2")]
     keys = [row.pk for row in parked(broker, *found, queue="parked")]
-    return create_draft.draft_messages(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
+    return make_draft.draft_messages(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
 
 
 def text_of(answer: Any) -> str:

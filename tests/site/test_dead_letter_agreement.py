@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters.replay.follow.observers import make_scene
+from delayboard.dead_letters.replay.observers import make_scene
 from delayboard.models import DeadLetterQueue
 from tests.builders import make_broker
 from tests.site.page_setup import draft, know, signed_in, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
@@ -37,7 +37,7 @@ def test_of_two_who_press_start_one_is_told(broker: Broker) -> None:
     made = draft(broker)
     assert "Not started." not in press("start", made)
     assert "Not started. This replay was started already." in press("start", made)
-    assert Work.objects.filter(kind=change_state.KIND).count() == 1
+    assert Work.objects.filter(kind=batch_state.KIND).count() == 1
 
 
 def test_two_drafts_of_the_same_parked_messages_replay_each_once(broker: Broker) -> None:

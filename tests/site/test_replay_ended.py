@@ -10,9 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.follow import observers, outcome
-from delayboard.dead_letters.replay.follow.outcome import Follower
+from delayboard.dead_letters.replay import batch_state, observers, outcome
+from delayboard.dead_letters.replay.outcome import Follower
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
@@ -73,8 +72,8 @@ def test_the_reason_of_each_message_that_was_not_replayed_is_listed(broker: Brok
     parked_messages = some(broker, 4)
     first = a_batch(broker, parked_messages[:3])
     batch = a_batch(broker, parked_messages)
-    change_state.start(None, first, despite_verdict=False)
-    change_state.start(None, batch, despite_verdict=False)
+    batch_state.start(None, first, despite_verdict=False)
+    batch_state.start(None, batch, despite_verdict=False)
     batch.refresh_from_db()
     batch.items.filter(state=ItemState.PENDING).update(state=ItemState.RETURNED)
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.DONE, returned=1)

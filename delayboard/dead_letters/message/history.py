@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, Q
 from analytics.recorder.copies import published
 from analytics.scheduled.pages.lines import SOURCES
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
+from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, ReplayEdit, ReplayOutcome
 from topology.deaths import Death, History, newest_death

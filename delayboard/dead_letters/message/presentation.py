@@ -11,8 +11,8 @@ from django.db.models.functions import Substr
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage, number
-from delayboard.dead_letters.replay.check.targets import Target, find_default_target
-from delayboard.dead_letters.replay.draft.edit_headers import HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.targets import Target, find_default_target
 from delayboard.models import ParkedMessage
 from topology.clients.conventions import Convention
 from topology.clients.describe import describe_message

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay.batch.items import CheckedTarget
-from delayboard.dead_letters.replay.batch.options import DEFAULTS
-from delayboard.dead_letters.replay.check.message_checker import MessageChecker
+from delayboard.dead_letters.replay.batch_items import CheckedTarget
+from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.verdicts import MessageChecker
 from delayboard.models import MessageGroup, ParkedMessage
 from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, find_library

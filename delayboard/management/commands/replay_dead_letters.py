@@ -9,10 +9,8 @@ from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.replay.batch import change_state, options
-from delayboard.dead_letters.replay.check.message_checker import BrokerUnknown
-from delayboard.dead_letters.replay.draft import create_draft
-from delayboard.dead_letters.replay.send import run_in_process
+from delayboard.dead_letters.replay import batch_state, make_draft, options, run_in_process
+from delayboard.dead_letters.replay.verdicts import BrokerUnknown
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_output
 from delayboard.management.acting_user import find_user
@@ -104,28 +102,28 @@ class Command(BoardCommand):
             if batch.is_draft:
                 self._start(user, batch, given)
             elif batch.state == BatchState.PAUSED:
-                change_state.resume(user, batch)
+                batch_state.resume(user, batch)
             elif batch.is_ended:
-                raise change_state.BatchError(f"Replay {batch.pk} has ended.")
+                raise batch_state.BatchError(f"Replay {batch.pk} has ended.")
             self._follow(batch)
         if action == "pause":
-            change_state.pause(user, batch)
+            batch_state.pause(user, batch)
         else:
-            change_state.cancel(user, batch)
+            batch_state.cancel(user, batch)
         self._report_counts(self._carry(batch))
 
     def _start(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
         despite_verdict = given["yes"]
-        bad = sum(change_state.count_bad_verdicts(batch).values())
+        bad = sum(batch_state.count_bad_verdicts(batch).values())
         if bad and not despite_verdict:
-            raise change_state.BatchError(
+            raise batch_state.BatchError(
                 f"Bad verdicts: {count_text(bad)} of {count_of(batch.pending, 'message')}. "
                 f"Start the replay with --resume {batch.pk} --yes, or cancel it with "
                 f"--cancel {batch.pk}."
             )
         if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
-            raise change_state.BatchError(refusal)
-        change_state.start(user, batch, despite_verdict=despite_verdict)
+            raise batch_state.BatchError(refusal)
+        batch_state.start(user, batch, despite_verdict=despite_verdict)
 
     def _follow(self, batch: ReplayBatch) -> NoReturn:
         batch = self._carry(batch)
@@ -182,7 +180,7 @@ def refusals(what: str) -> Iterator[None]:
         raise BadInput(f"{what}--query: {error}") from error
     except BrokerUnknown as error:
         raise command_error(Unreachable(str(error)), what) from error
-    except (change_state.BatchError, BrokerError) as error:
+    except (batch_state.BatchError, BrokerError) as error:
         raise command_error(error, what) from error
 
 
@@ -247,13 +245,13 @@ def create_draft_of(
         wanted = _read_options(broker, given)
         match chosen:
             case "parked_message":
-                return create_draft.draft_messages(user, broker, given["parked_message"], wanted)
+                return make_draft.draft_messages(user, broker, given["parked_message"], wanted)
             case "group":
                 group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
                 if group is None:
                     raise BadInput(f"{broker.name} has no group {given['group']}.")
-                return create_draft.draft_group(user, group, wanted)
-        return create_draft.draft_query(user, broker, given["query"], wanted)
+                return make_draft.draft_group(user, group, wanted)
+        return make_draft.draft_query(user, broker, given["query"], wanted)
     except options.OptionError as error:
         problems = [
             f"{_name_flag(NAMES.get(name, name))}: {why}" for name, why in error.problems.items()

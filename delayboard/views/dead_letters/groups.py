@@ -15,8 +15,8 @@ from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.parked.group_note import NoteError, owners, write
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
-from delayboard.dead_letters.replay.check.message_checker import check_default
-from delayboard.dead_letters.replay.check.targets import UNKNOWN_TARGET
+from delayboard.dead_letters.replay.targets import UNKNOWN_TARGET
+from delayboard.dead_letters.replay.verdicts import check_default
 from delayboard.models import MessageGroup
 from delayboard.models.replay import Order
 from delayboard.views.show_refusal import show_refusal

@@ -15,7 +15,7 @@ from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.check.message_checker import check_default
+from delayboard.dead_letters.replay.verdicts import check_default
 from delayboard.models import ParkedMessage
 from topology import access, audit, redaction, snapshots
 from topology.clients.describe import describe

@@ -19,7 +19,7 @@ from delayboard.dead_letters.parking.consume import make_store
 from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked
-from delayboard.dead_letters.replay.check.targets import find_delay_queues
+from delayboard.dead_letters.replay.targets import find_delay_queues
 from delayboard.models import DeadLetterQueue
 from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError

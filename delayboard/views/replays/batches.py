@@ -13,11 +13,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay import items_page, summary
-from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay import batch_state, observers, outcome, summary
 from delayboard.dead_letters.replay.content import read_resets
-from delayboard.dead_letters.replay.draft.sent_diff import SentDiff, diff_first
-from delayboard.dead_letters.replay.follow import observers, outcome
+from delayboard.dead_letters.replay.edit_message import SentDiff, diff_first
 from delayboard.dead_letters.replay.summary import describe_pace
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
@@ -85,7 +83,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     """The page of a batch; `more` overrides its context."""
     rules = redaction.rules_for(request.user, batch.broker)
     now, known = timezone.now(), snapshots.fresh(batch.broker)
-    hides = items_page.hides_targets(batch, rules)
+    hides = summary.hides_targets(batch, rules)
     context: dict[str, Any] = {
         "batch": batch,
         "latest": known,
@@ -113,7 +111,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
             context["diff"] = _diff(request, batch, rules, hides=hides)
     else:
         context |= {
-            "failures": items_page.read_failures(batch, rules),
+            "failures": summary.read_failures(batch, rules),
             "failed": batch.died + batch.remaining,
             "hides_history": hides_history(rules),
         }
@@ -168,23 +166,23 @@ def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
 
 def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     shown = request.GET.get("show", "")
-    item_filter = items_page.ItemFilter(
-        shown if shown in items_page.SHOWN else "",
+    item_filter = summary.ItemFilter(
+        shown if shown in summary.SHOWN else "",
         paging.row_number(request.GET.get("route", "")),
     )
     dry = summary.summarize_dry_run(batch)
     found: dict[str, Any] = {
         "dry": dry,
         "no_longer_free": summary.count_taken(batch),
-        "died_before": items_page.count_died_before(batch) if batch.is_draft else 0,
-        "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
+        "died_before": summary.count_died_before(batch) if batch.is_draft else 0,
+        "routes": [summary.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
-    items = items_page.read_page(batch, item_filter, request.GET.get("after", ""))
+    items = summary.read_page(batch, item_filter, request.GET.get("after", ""))
     if hides:
         for item in items.rows:
             route = item.route
-            item.route = items_page.redact_route(route) if route else None
-    shows = items_page.list_filters(batch, dry.bad, item_filter.shown)
+            item.route = summary.redact_route(route) if route else None
+    shows = summary.list_filters(batch, dry.bad, item_filter.shown)
     return found | {"item_filter": item_filter, "items": items, "shows": shows}
 
 
@@ -194,13 +192,13 @@ def _make_action(
     @require_POST
     @with_batch(Role.OPERATOR, changes=changes)
     def act(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-        with show_refusal(request, "", change_state.BatchError):
+        with show_refusal(request, "", batch_state.BatchError):
             do(request.user, batch)
         return redirect("replay_batch", pk=batch.pk)
 
     return act
 
 
-replay_pause = _make_action(change_state.pause)
-replay_resume = _make_action(change_state.resume, changes=True)
-replay_cancel = _make_action(change_state.cancel)
+replay_pause = _make_action(batch_state.pause)
+replay_resume = _make_action(batch_state.resume, changes=True)
+replay_cancel = _make_action(batch_state.cancel)

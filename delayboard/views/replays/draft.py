@@ -11,12 +11,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from analytics.events import clean
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.batch import options as optional
-from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.check import redirect_group
-from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay import batch_state, make_draft, targets
+from delayboard.dead_letters.replay import options as optional
+from delayboard.dead_letters.replay.batch_state import BatchError
+from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import REMAINING
@@ -58,13 +56,13 @@ def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse
         options = _target(request)
         if group is not None:
             found = get_object_or_404(MessageGroup, pk=group, broker=broker)
-            return create_draft.draft_group(user, found, options, newest)
+            return make_draft.draft_group(user, found, options, newest)
         if sent.get("all") == "1":
             query = sent.get("q", "").replace("\x00", "")[:LONGEST_QUERY]
-            return create_draft.draft_query(user, broker, query, options, newest)
+            return make_draft.draft_query(user, broker, query, options, newest)
         keys = [paging.row_number(text) for text in sent.getlist("parked_message")]
         chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
-        return create_draft.draft_messages(user, broker, chosen, options)
+        return make_draft.draft_messages(user, broker, chosen, options)
 
     return _drafted(request, make, back, edits=sent.get("edit") == "1")
 
@@ -78,7 +76,7 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
     handles = request.POST.getlist("message")
 
     def make() -> ReplayBatch:
-        return create_draft.draft_peeked(request.user, broker, name, handles, _target(request))
+        return make_draft.draft_peeked(request.user, broker, name, handles, _target(request))
 
     return _drafted(request, make, back)
 
@@ -88,14 +86,14 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
     remaining = batch.items.filter(state__in=REMAINING, parked_message__isnull=False)
-    keys = list(remaining.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
+    keys = list(remaining.values_list("parked_message_id", flat=True)[: make_draft.MOST_CHOSEN])
     if len(keys) < remaining.count():
         messages.warning(request, f"The draft contains only the first {len(keys)} messages.")
     options = optional.read_batch_options(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
         request,
-        lambda: create_draft.draft_messages(request.user, batch.broker, keys, options),
+        lambda: make_draft.draft_messages(request.user, batch.broker, keys, options),
         back,
     )
 
@@ -105,7 +103,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """Other options for a draft, which is judged again."""
     try:
-        create_draft.change_options(request.user, batch, sent_options(request, batch))
+        make_draft.change_options(request.user, batch, sent_options(request, batch))
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -131,12 +129,12 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         if batch.is_draft and is_sent(request):
             options, known = sent_options(request, batch), optional.read_batch_options(batch)
             if options.checked_values != known.checked_values:
-                create_draft.change_options(request.user, batch, options)
+                make_draft.change_options(request.user, batch, options)
                 messages.warning(request, CHANGED)
                 return redirect("replay_batch", pk=batch.pk)
             if options != known:
-                create_draft.change_sending(request.user, batch, options)
-        change_state.start(request.user, batch, despite_verdict=typed == "yes")
+                make_draft.change_sending(request.user, batch, options)
+        batch_state.start(request.user, batch, despite_verdict=typed == "yes")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -151,11 +149,11 @@ def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     group = get_object_or_404(MessageGroup, pk=pk, broker=broker)
     exchange, key = (clean(request.POST.get(name, "")).strip() for name in ("exchange", "key"))
     if request.POST.get("clear") == "1":
-        if redirect_group.clear_redirect(request.user, group):
+        if targets.clear_redirect(request.user, group):
             messages.success(request, "Redirect deleted. Replays use the original target again.")
     else:
         with show_refusal(request, "Nothing was saved.", OptionError):
-            redirect_group.redirect_group(request.user, group, exchange, key)
+            targets.redirect_group(request.user, group, exchange, key)
             messages.success(request, "Redirect saved. The next dry run uses the new target.")
     return redirect("message_group", broker.slug, group.pk)
 

@@ -10,15 +10,15 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay.draft.edit_headers import TYPES, EditError, HeaderRow, Typed
-from delayboard.dead_letters.replay.draft.edit_message import (
+from delayboard.dead_letters.replay.edit_headers import TYPES, EditError, HeaderRow, Typed
+from delayboard.dead_letters.replay.edit_message import (
     LARGEST_BODY,
+    diff_sent,
     edit_message,
     read_shown_headers,
     read_version,
     undo_edit,
 )
-from delayboard.dead_letters.replay.draft.sent_diff import diff_sent
 from delayboard.forms.content import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from delayboard.dead_letters.replay.batch import options
-from delayboard.dead_letters.replay.batch.options import OptionError, Options
+from delayboard.dead_letters.replay import options
+from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.delays import DURATION_HELP, format_delay
 from topology.models import State, Topology

@@ -14,16 +14,13 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import claims
-from delayboard.dead_letters.replay.batch.lease import (
-    NOT_ANSWERED,
-    BatchLease,
-    Request,
+from delayboard.dead_letters.replay import claims, outcome
+from delayboard.dead_letters.replay.batch_state import NOT_ANSWERED, BatchLease, Request
+from delayboard.dead_letters.replay.parked_source import (
+    CHECK_AGAIN_SECONDS,
+    ParkedMessageSource,
+    PublishRoutes,
 )
-from delayboard.dead_letters.replay.follow import canary, outcome
-from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
-from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
-from delayboard.dead_letters.replay.send.settle_items import CHECK_AGAIN_SECONDS
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import OPEN
 from topology import snapshots, work
@@ -126,7 +123,7 @@ class Sending:
 
     def _watch(self, batch: ReplayBatch) -> None:
         now = timezone.now()
-        checked = canary.check_canary(batch, now)
+        checked = outcome.check_canary(batch, now)
         over = {"canary_until": min(now, batch.canary_until or now)}
         if checked.action == "wait":
             self.lease.wait_until(now + WATCH_EVERY)
@@ -139,7 +136,7 @@ class Sending:
         """Send until it is through, or something is wanted, for as long as one look is good."""
         remaining = _count_canary_remaining(batch)
         if remaining == 0:
-            until = canary.find_watch_end(batch, timezone.now())
+            until = outcome.find_watch_end(batch, timezone.now())
             self.lease.set_state(BatchState.WATCHING, batch.state_why, canary_until=until)
             return
         self._stops_why = ""

@@ -9,10 +9,7 @@ from threading import Event, Thread
 from django import db
 from django.db import connection
 
-from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.draft import prepare_draft
-from delayboard.dead_letters.replay.follow import outcome
-from delayboard.dead_letters.replay.send import send_batch
+from delayboard.dead_letters.replay import batch_state, make_draft, outcome, send_batch
 from delayboard.models import ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import BatchState
@@ -25,8 +22,8 @@ JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
 NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."
 RUNNERS: dict[str, Callable[..., None]] = {
-    change_state.KIND: send_batch.replay,
-    change_state.KIND_PREPARE: prepare_draft.prepare_draft,
+    batch_state.KIND: send_batch.replay,
+    batch_state.KIND_PREPARE: make_draft.prepare_draft,
 }
 
 

@@ -9,9 +9,18 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
+from django.db import transaction
+from django.utils import timezone
+
 from delayboard.dead_letters.replay.content import unwrap
+from delayboard.dead_letters.replay.options import (
+    OptionError,
+    Options,
+    find_target_problems,
+    read_batch_options,
+)
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
+from topology import audit
 from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, find_library
 from topology.clients.parts import Parts
@@ -333,3 +342,45 @@ def find_target(death: Death, index: Index) -> Target | None:
     if death.queue not in index.queues:
         return None
     return Target("", death.queue, f"straight to {death.queue}, where it was first dead-lettered")
+
+
+def redirect_group(user: Any, group: MessageGroup, exchange: str, key: str) -> RedirectRule:
+    """From now on its messages go there by default, also those of drafts that are changed.
+
+    Raises OptionError.
+    """
+    if problems := find_target_problems(exchange, key):
+        raise OptionError(problems)
+    with transaction.atomic():
+        rule, _ = RedirectRule.objects.update_or_create(
+            group=group,
+            defaults={
+                "exchange": exchange,
+                "routing_key": key,
+                "set_by": user,
+                "set_at": timezone.now(),
+            },
+        )
+        audit.record(
+            user,
+            "group redirected",
+            broker=group.broker,
+            what=str(group),
+            details={"group": group.pk, "exchange": exchange, "routing_key": key},
+        )
+    return rule
+
+
+def clear_redirect(user: Any, group: MessageGroup) -> bool:
+    """Its messages go where they came from again; whether there was a rule."""
+    with transaction.atomic():
+        deleted, _ = RedirectRule.objects.filter(group=group).delete()
+        if deleted:
+            audit.record(
+                user,
+                "group no longer redirected",
+                broker=group.broker,
+                what=str(group),
+                details={"group": group.pk},
+            )
+    return bool(deleted)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Event
+from typing import Literal
 
 from django.db import transaction
 from django.db.models import BooleanField, F, Q, QuerySet, Value
@@ -17,18 +18,15 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.follow import (
-    arrivals,
-    match_messages,
-    observers,
-)
-from delayboard.dead_letters.replay.follow.arrivals import Mark
-from delayboard.dead_letters.replay.follow.observers import Scene
+from delayboard.dead_letters.replay import observers, seen_messages
+from delayboard.dead_letters.replay.observers import Scene
+from delayboard.dead_letters.replay.seen_messages import Mark
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.background_task import Beat
-from delayboard.models.replay import ENDED_BATCH, ReplayOutcome
+from delayboard.models.replay import ENDED_BATCH, Order, ReplayOutcome
 from topology import snapshots
 from topology.broker.errors import BrokerError
+from topology.delays import format_delay
 from topology.message import REPLAY_HEADER
 from topology.models import Broker
 from topology.snapshots import Latest
@@ -56,7 +54,7 @@ def record_returned(
     Runs in the transaction that parks or imports them. Anybody can write the header: messages that
     do not match an item of this broker are ignored.
     """
-    for batch, positions in match_messages.find_sent(broker, list(named)):
+    for batch, positions in seen_messages.find_sent(broker, list(named)):
         record_died(batch, positions, at)
 
 
@@ -72,17 +70,17 @@ def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -
     arrived = sum(item.outcome == ReplayOutcome.DELIVERED for item in fresh)
     # Seen dead by a look, and parked since.
     named = [item for item in found if item.outcome == ReplayOutcome.DIED and item.died_as is None]
-    arrivals.write_marks(
+    seen_messages.write_marks(
         [Mark(item.pk, ReplayOutcome.DIED, at, positions[item.position]) for item in fresh]
     )
-    arrivals.write_marks(
+    seen_messages.write_marks(
         [
             Mark(item.pk, ReplayOutcome.DIED, item.outcome_at, positions[item.position])
             for item in named
         ]
     )
     if fresh:
-        arrivals.count_arrived(batch, [item.pk for item in fresh])
+        seen_messages.count_arrived(batch, [item.pk for item in fresh])
         ReplayBatch.objects.filter(pk=batch).update(
             died=F("died") + len(fresh), delivered=F("delivered") - arrived
         )
@@ -136,7 +134,7 @@ def follow_batch(batch: ReplayBatch, follower: Follower, now: datetime) -> None:
     """Record what taps and peeks reported of its messages since the last call."""
     follower.record_arrivals(batch)
     peeked = follower.peek_dead(batch, now)
-    for found, positions in match_messages.find_sent(batch.broker, peeked) if peeked else ():
+    for found, positions in seen_messages.find_sent(batch.broker, peeked) if peeked else ():
         if found == batch.pk:
             with transaction.atomic():
                 record_died(batch.pk, positions, now)
@@ -167,13 +165,13 @@ class Follower:
 
     def record_arrivals(self, batch: ReplayBatch) -> int:
         """Write down which of the next open items were seen to arrive; how many."""
-        if not batch.published or not arrivals.is_recorded(batch):
+        if not batch.published or not seen_messages.is_recorded(batch):
             return 0
         number = 0
-        for _ in range(MOST_ITEMS // arrivals.CHUNK):
-            items = arrivals.read_open_items(batch, self.position)
-            number += arrivals.record_arrivals(batch, items)
-            self.position = items[-1].position if len(items) == arrivals.CHUNK else 0
+        for _ in range(MOST_ITEMS // seen_messages.CHUNK):
+            items = seen_messages.read_open_items(batch, self.position)
+            number += seen_messages.record_arrivals(batch, items)
+            self.position = items[-1].position if len(items) == seen_messages.CHUNK else 0
             if not self.position:
                 break
         return number
@@ -188,10 +186,10 @@ class Follower:
         self._is_open = self._is_open or batch.unknown > 0
         if not self._is_open:
             return
-        parked_messages = list(find_died_open(batch)[: arrivals.CHUNK])
+        parked_messages = list(find_died_open(batch)[: seen_messages.CHUNK])
         if parked_messages:
             with transaction.atomic():
-                arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
+                seen_messages.mark_replayed(batch, [key for key in parked_messages if key], now)
 
     def peek_dead(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
         """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
@@ -271,3 +269,83 @@ def _find_replay_ids(
         if tag := one.message.tag(REPLAY_HEADER):
             sha256 = hashlib.sha256(one.message.body).hexdigest()
             yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)
+
+
+# Time after their publish in which dead ones may be in a queue that is peeked now and then.
+PEEKS_TAKE = PEEK_EVERY + SCENE_LASTS
+
+Action = Literal["wait", "go on", "stop", "ask"]
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """The result of the first messages; `ask`: a user has to decide. `why` is a sentence."""
+
+    action: Action
+    why: str
+
+
+def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
+    """Until when the first messages, published just now, are observed. Raises BrokerError.
+
+    As long as the user typed, else one retry round of the target.
+    """
+    if batch.canary_seconds:
+        return now + timedelta(seconds=batch.canary_seconds)
+    scene = observers.make_scene(batch, snapshots.recent(batch.broker))
+    return now + observers.estimate_round(batch, scene)
+
+
+def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
+    """Whether the rest may follow the first ones, which were published before `canary_until`."""
+    first = _read_first(batch)
+    number = len(first)
+    died = sum(outcome == ReplayOutcome.DIED for _, outcome in first)
+    if died:
+        died_again = f"{died} of the first {number} were dead-lettered again."
+        return CanaryResult("stop", f"The canary failed: {died_again}")
+    unconfirmed = sum(state != ItemState.DONE for state, _ in first)
+    if unconfirmed == number:
+        return CanaryResult("ask", "The broker confirmed none of the first messages.")
+    if batch.canary_until is not None and now < batch.canary_until:
+        typed = timedelta(seconds=batch.canary_seconds)
+        span = format_delay(typed) if typed else "one retry round of the target"
+        sentence = (
+            f"Delayboard observes the first {number} messages until "
+            f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}."
+        )
+        return CanaryResult("wait", sentence)
+    quiet = f"No death of the first {number} was observed."
+    if unconfirmed:
+        why = f"The broker did not confirm {unconfirmed} of the first {number}."
+        return CanaryResult("ask", why)
+    if not batch.canary_goes_on:
+        return CanaryResult("ask", f"{quiet} Resume the replay manually.")
+    try:
+        scene = observers.make_scene(batch, snapshots.recent(batch.broker))
+    except BrokerError as error:
+        return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
+    longest, typed = observers.estimate_round(batch, scene), timedelta(seconds=batch.canary_seconds)
+    if typed and typed < longest:
+        return CanaryResult(
+            "ask",
+            f"{quiet} The observation time of {format_delay(typed)} is shorter than one retry "
+            f"round of the target, {format_delay(longest)}. Resume the replay manually.",
+        )
+    if blind := observers.explain_unobserved_deaths(batch, scene):
+        return CanaryResult("ask", f"{quiet} {blind}")
+    if (
+        observers.find_peekable(batch.broker, scene)
+        and now < (batch.canary_until or now) + PEEKS_TAKE
+    ):
+        return CanaryResult(
+            "wait", f"{quiet} Delayboard peeks at the dead-letter queues once more."
+        )
+    return CanaryResult("go on", quiet)
+
+
+def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
+    """The states and outcomes of the first that were sent; others may lie between them."""
+    order = "-position" if batch.order == Order.NEWEST else "position"
+    rows = batch.items.filter(attempts__gt=0).order_by(order)
+    return list(rows.values_list("state", "outcome")[: batch.canary])

@@ -12,17 +12,11 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.check.route_checker import is_finite
+from delayboard.dead_letters.replay.verdicts import is_finite
 from topology.broker.properties.field_values import write_entry
 from topology.broker.properties.read import edit_properties, read_properties
 from topology.content.text import count_text
-from topology.message import (
-    DEATH_HEADERS,
-    REPLAY_HEADER,
-    REPLAYS_HEADER,
-    Headers,
-    Properties,
-)
+from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties
 
 NO_NUMBER = "RabbitMQ closes the connection at NaN and infinite numbers."
 NO_TIME = "Type a time in UTC, such as 2026-11-22 03:00:00."

@@ -1,1 +1,0 @@
-"""A batch as rows: its options, selection, items and routes, its state, claims and lease."""

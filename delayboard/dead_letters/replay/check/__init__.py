@@ -1,1 +1,0 @@
-"""The dry run: where each message goes, and whether it arrives there."""

@@ -1,1 +1,0 @@
-"""A draft: created from a selection, frozen and checked, changed, edited."""

@@ -1,1 +1,0 @@
-"""What becomes of replayed messages: arrivals, deaths, and who observes them."""

@@ -1,1 +1,0 @@
-"""Sending a started batch from the parked messages, or from its queue."""
