@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from delayboard.dead_letters.parking.park_request import ParkError, set_automatic_parking
+from delayboard.dead_letters.parked.park_request import ParkError, set_automatic_parking
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Undecided, decide, destinations
 from delayboard.models import DeadLetterQueue

@@ -108,7 +108,7 @@ MODULES = (
     Module("topology/access.py", ("tests/topology/test_access.py",), is_imported_anew=True),
     Module("delayboard/dead_letters/replay/parked_source.py", REPLAYS),
     Module(
-        "delayboard/dead_letters/parked/states.py",
+        "delayboard/dead_letters/parked/store.py",
         (
             "tests/delayboard/test_groups.py",
             "tests/delayboard/test_parked_message_transfer.py",

@@ -14,8 +14,8 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters.parked.merge_groups import lock_members
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.edit_groups import lock_members
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.search import QueryError, index, search_by
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from topology import audit, work

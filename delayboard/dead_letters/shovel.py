@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from analytics.events import clean
-from delayboard.dead_letters.parking import park_request
-from delayboard.dead_letters.parking.in_flight_limit import MARGIN
+from delayboard.dead_letters.parked import park_request
+from delayboard.dead_letters.parked.consume import MARGIN
 from delayboard.dead_letters.queues.peek_limit import costs_of
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown, MessageChecker, poll_broker

@@ -13,8 +13,8 @@ from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.parked import group_note, store
-from delayboard.dead_letters.parking.park_request import set_automatic_parking
+from delayboard.dead_letters.parked import edit_groups, store
+from delayboard.dead_letters.parked.park_request import set_automatic_parking
 from delayboard.dead_letters.queues.confirmed import decide
 from delayboard.dead_letters.replay import batch_state
 from delayboard.dead_letters.replay.make_draft import draft_group
@@ -142,7 +142,7 @@ def park_old_messages(broker: Broker) -> None:
     owner = get_user_model().objects.filter(is_superuser=True, is_active=True).first()
     username = owner.get_username() if owner else ""
     group = MessageGroup.objects.get(broker=broker, exception=PRICE_MISSING)
-    group_note.write(None, group, note=NOTE, owner=username, link="")
+    edit_groups.write_note(None, group, note=NOTE, owner=username, link="")
 
 
 def _make_dead_letter(died_at: datetime) -> Message:

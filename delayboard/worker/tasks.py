@@ -25,9 +25,9 @@ from delayboard.changes import intercept, read_queue
 from delayboard.changes.request import READ
 from delayboard.changes.take import ChangedMessages
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.parking import park_queue
-from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.store_batch import SpaceCheck
+from delayboard.dead_letters.parked import park_queue
+from delayboard.dead_letters.parked.park_queue import park_automatically
+from delayboard.dead_letters.parked.store_batch import SpaceCheck
 from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.dead_letters.replay import batch_state, make_draft, outcome, send_batch
 from delayboard.dead_letters.search.index import keep_indexed

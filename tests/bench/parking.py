@@ -14,8 +14,8 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.store_batch import SpaceCheck
+from delayboard.dead_letters.parked.park_queue import park_automatically
+from delayboard.dead_letters.parked.store_batch import SpaceCheck
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetterQueue, MessageGroup
 from tests.bench.figures import say

@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from delayboard.dead_letters.parked.groups import GroupFilter, by_state, parse, seen_in
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.groups import (
+    BARS,
+    DAY,
+    HOUR,
+    SPANS,
+    GroupFilter,
+    by_state,
+    count_trend,
+    find_trend_start,
+    parse,
+    seen_in,
+)
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.delayboard.builders import (
     a_death,
@@ -60,9 +69,9 @@ def test_what_an_address_asks_for() -> None:
 
 
 def test_steps_begin_at_whole_hours_quarters_and_days() -> None:
-    assert begin(SPANS["day"], NOW) == datetime(2026, 11, 21, 13, tzinfo=UTC)
-    assert begin(SPANS["week"], NOW) == datetime(2026, 11, 15, 18, tzinfo=UTC)
-    assert begin(BARS["day"], NOW) == datetime(2026, 9, 24, tzinfo=UTC)
+    assert find_trend_start(SPANS["day"], NOW) == datetime(2026, 11, 21, 13, tzinfo=UTC)
+    assert find_trend_start(SPANS["week"], NOW) == datetime(2026, 11, 15, 18, tzinfo=UTC)
+    assert find_trend_start(BARS["day"], NOW) == datetime(2026, 9, 24, tzinfo=UTC)
 
 
 @given(st.dictionaries(st.integers(-100, 100), st.integers(1, 1000)), st.sampled_from([*SPANS]))
@@ -70,7 +79,7 @@ def test_every_hour_within_is_counted_once(hours: dict[int, int], name: str) -> 
     span = SPANS[name]
     this = NOW.replace(minute=0)
     rows = [(this + hour * HOUR, number) for hour, number in hours.items()]
-    trend = counted(rows, span, NOW)
+    trend = count_trend(rows, span, NOW)
     assert len(trend.counts) == span.steps
     end = trend.from_at + span.step * span.steps
     assert end > NOW
@@ -80,10 +89,12 @@ def test_every_hour_within_is_counted_once(hours: dict[int, int], name: str) -> 
 
 
 def test_an_empty_trend_has_words_too() -> None:
-    trend = counted([], SPANS["week"], NOW)
+    trend = count_trend([], SPANS["week"], NOW)
     assert trend.described == "No message was dead-lettered in the last 7 days."
     assert trend.highest == 0
-    assert counted([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith("at most 5 in a day.")
+    assert count_trend([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith(
+        "at most 5 in a day."
+    )
     assert trend.from_at + timedelta(days=7) > NOW
 
 
@@ -97,7 +108,7 @@ def test_a_change_in_portions_changes_and_counts_each_parked_message_once(
     ]
     change_parked_messages(keys[:2], (ParkedState.PARKED,), ParkedState.DELAYED, by=None, at=NOW)
     change_parked_messages(keys[5:], (ParkedState.PARKED,), ParkedState.DISCARDED, by=None, at=NOW)
-    monkeypatch.setattr(changing, "AT_ONCE", 2)
+    monkeypatch.setattr(store, "LOCKED_AT_ONCE", 2)
     later = NOW + HOUR
     before = (ParkedState.PARKED, ParkedState.DELAYED)
     changed = change_parked_messages(keys, before, ParkedState.REPLAYED, by=None, at=later)

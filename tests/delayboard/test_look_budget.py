@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from delayboard.dead_letters.parking import store_batch
-from delayboard.dead_letters.parking.consume import make_store
-from delayboard.dead_letters.parking.store_batch import StoreFailed
+from delayboard.dead_letters.parked import store_batch
+from delayboard.dead_letters.parked.consume import make_store
+from delayboard.dead_letters.parked.store_batch import StoreFailed
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
 from delayboard.models import PeekCount

@@ -9,9 +9,14 @@ import pytest
 from django.contrib.auth.models import User
 
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.parked import group_trend, groups, states, store
+from delayboard.dead_letters.parked import groups, store
+from delayboard.dead_letters.parked.edit_groups import (
+    MOST_MERGED,
+    MergeError,
+    merge_groups,
+    restore_groups,
+)
 from delayboard.dead_letters.parked.groups import GroupFilter
-from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.queues.peek import number
 from delayboard.dead_letters.replay import make_draft
 from delayboard.dead_letters.replay.batch_state import BatchError
@@ -73,7 +78,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     orders = a_group(broker, "orders", 3, note="Ask Ada")
     stock = a_group(broker, "stock", 2, note="Ask Bob")
     before = rows()
-    merge(user, broker, [orders.pk, stock.pk], orders.pk, "  No   stock ")
+    merge_groups(user, broker, [orders.pk, stock.pk], orders.pk, "  No   stock ")
     assert shown(broker) == [("No stock", 5)]
     later = NOW + timedelta(hours=1)
     store.put(broker, "dead", [died_in("stock", 7, later)], at=later)
@@ -81,7 +86,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     (seen,) = page_of(broker, GroupFilter()).rows
     assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
     orders.refresh_from_db()
-    assert undo(user, orders) == 1
+    assert restore_groups(user, orders) == 1
     after = rows()
     assert after[0] == before[0]
     assert after[1][1:4] == (3, 0, 3)
@@ -97,7 +102,7 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {name: a_group(broker, name, size) for name, size in (("a", 1), ("b", 3), ("c", 4))}
-    merge(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
+    merge_groups(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
     monkeypatch.setattr(groups, "PAGE", 1)
     first = page_of(broker, GroupFilter(sort="count"))
     assert [(one.died_in, one.parked) for one in first.rows] == [("a", 5)]
@@ -108,18 +113,18 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     assert {one.died_in for one in (*newest.rows, *second.rows)} == {"a", "b"}
     keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
     parked_only = (ParkedState.PARKED,)
-    states.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
+    store.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
     assert "a" in {one.died_in for one in page_of(broker, GroupFilter(sort="count")).rows}
 
 
 def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, user: User) -> None:
     orders, stock = a_group(broker, "orders", 3), a_group(broker, "stock", 2)
-    merge(user, broker, [orders.pk, stock.pk], stock.pk, "")
+    merge_groups(user, broker, [orders.pk, stock.pk], stock.pk, "")
     both = frozenset({orders.pk, stock.pk})
     assert search_by(None, broker, f"group:{stock.pk}", NOW).groups == both
     assert search_by(None, broker, f"group:{orders.pk}", NOW).groups == frozenset({orders.pk})
     assert search_by(None, broker, f"-group:{stock.pk}", NOW).groups == frozenset()
-    assert group_trend.trends([stock], group_trend.SPANS["day"], NOW)[stock.pk].total == 5
+    assert groups.trends([stock], groups.SPANS["day"], NOW)[stock.pk].total == 5
     newest = ParkedMessage.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest
     (seen,) = groups.seen_in(broker, "dead", number([died_in("orders"), died_in("stock")]))
@@ -129,7 +134,7 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
 def test_a_replay_and_a_discard_take_all_of_a_merged_group(broker: Broker, user: User) -> None:
     know(broker, Queue("target"))
     orders, stock, other = (a_group(broker, q, n) for q, n in (("orders", 3), ("s", 2), ("o", 1)))
-    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    merge_groups(user, broker, [orders.pk, stock.pk], orders.pk, "")
     options = Options(mode=TargetMode.TYPED, key="target")
     batch = make_draft.draft_group(user, orders, options)
     assert batch.selected == 5
@@ -148,15 +153,15 @@ def test_the_redirect_of_the_group_that_stays_holds_for_all_until_the_undo(
     orders, stock = a_group(broker, "orders", 1), a_group(broker, "stock", 1)
     for group, key in ((orders, "new-orders"), (stock, "new-stock")):
         RedirectRule.objects.create(group=group, routing_key=key, set_at=NOW)
-    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    merge_groups(user, broker, [orders.pk, stock.pk], orders.pk, "")
     assert {pk: one.routing_key for pk, one in read_redirects(broker).items()} == {
         orders.pk: "new-orders",
         stock.pk: "new-orders",
     }
-    undo(user, orders)
+    restore_groups(user, orders)
     assert read_redirects(broker)[stock.pk].routing_key == "new-stock"
     RedirectRule.objects.filter(group=orders).delete()
-    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    merge_groups(user, broker, [orders.pk, stock.pk], orders.pk, "")
     assert read_redirects(broker) == {}
 
 
@@ -168,21 +173,21 @@ def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> No
     def refused(match: str, keys: list[int], into: int, name: str = "") -> None:
         before = rows()
         with pytest.raises(MergeError, match=match):
-            merge(user, broker, keys, into, name)
+            merge_groups(user, broker, keys, into, name)
         assert rows() == before
 
     refused("two or more groups", [a], a)
     refused("two or more groups", [a, foreign], a)
     refused("two or more groups", [a, b], 0)
     refused("longer than 100", [a, b], a, "x" * 101)
-    merge(user, broker, [a, b], a, "")
+    merge_groups(user, broker, [a, b], a, "")
     refused("already merged", [b, c], c)
     refused("contains merged groups", [a, c], c)
-    merge(user, broker, [a, c], a, "")
+    merge_groups(user, broker, [a, c], a, "")
     ReplayBatch.objects.create(broker=broker, group_id=d, state=BatchState.PREPARING, state_at=NOW)
     refused("is running", [a, d], a)
     with pytest.raises(MergeError, match="contains no merged groups"):
-        undo(user, MessageGroup.objects.get(pk=d))
+        restore_groups(user, MessageGroup.objects.get(pk=d))
     many = [a_group(broker, f"q{n}", 1).pk for n in range(MOST_MERGED)]
     refused("At most 50", [*many, a], a)
 
@@ -200,7 +205,7 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
 
         def choose(*args: object) -> object:
             found = real(*args)
-            merge(user, broker, [orders.pk, late.pop()], orders.pk, "")
+            merge_groups(user, broker, [orders.pk, late.pop()], orders.pk, "")
             return found
 
         monkeypatch.setattr(module, "AT_ONCE", 1)

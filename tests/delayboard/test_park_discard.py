@@ -19,7 +19,7 @@ from analytics import facts
 from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.discard import DISCARD, RESTORE
-from delayboard.dead_letters.parked import states as changing
+from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.search import QueryError, index
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
@@ -220,7 +220,7 @@ def test_ages_count_from_when_it_was_asked_for(
 def test_all_parked_messages_are_locked_before_any_group_and_groups_by_their_keys(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "AT_ONCE", 1)
+    monkeypatch.setattr(store, "LOCKED_AT_ONCE", 1)
     headers = [deaths_header(a_death(queue=name)) for name in "abab"]
     parked_messages = parked(broker, *(a_message(b"1", one) for one in headers))
     groups = sorted({parked_message.group_id for parked_message in parked_messages})

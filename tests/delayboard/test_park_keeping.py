@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from analytics.retention.rules import Alive, clean
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.models import (
     BackgroundTask,
     BatchState,

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from analytics.views import streaming
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.search import matching
 from delayboard.dead_letters.transfer import import_lines as bringing
 from delayboard.dead_letters.transfer import serialize

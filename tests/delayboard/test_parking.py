@@ -13,11 +13,9 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
 
-from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parking import consume, park_queue, park_request, store_batch
-from delayboard.dead_letters.parking.consume import Taking
-from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
-from delayboard.dead_letters.parking.store_batch import (
+from delayboard.dead_letters.parked import consume, park_queue, park_request, store, store_batch
+from delayboard.dead_letters.parked.consume import Limits, Taking, limits_of, make_limits
+from delayboard.dead_letters.parked.store_batch import (
     ParkingWriter,
     SpaceCheck,
     StoreFailed,
@@ -156,24 +154,28 @@ def test_what_a_queue_counts_is_no_difference() -> None:
     ],
 )
 def test_the_delivery_limit_is_the_least_that_is_said(reported: Any, limit: int | None) -> None:
-    assert read(reported, 1500).deliveries == limit
+    assert make_limits(reported, 1500).deliveries == limit
 
 
 def test_large_messages_make_the_prefetch_small() -> None:
-    assert read({"type": "classic", "messages": 10, "message_bytes": 10}, 1500).prefetch == 1500
+    assert (
+        make_limits({"type": "classic", "messages": 10, "message_bytes": 10}, 1500).prefetch == 1500
+    )
     large = {"type": "classic", "messages": 10, "message_bytes": 10 * 10_000_000}
-    assert read(large, 1500).prefetch == 13
-    assert read({"type": "classic", "messages": 1, "message_bytes": 10**12}, 1500).prefetch == 2
-    assert read({"type": "quorum"}, 100).prefetch == 100
-    assert read({"type": "quorum"}, 1500).prefetch == 900
+    assert make_limits(large, 1500).prefetch == 13
+    assert (
+        make_limits({"type": "classic", "messages": 1, "message_bytes": 10**12}, 1500).prefetch == 2
+    )
+    assert make_limits({"type": "quorum"}, 100).prefetch == 100
+    assert make_limits({"type": "quorum"}, 1500).prefetch == 900
 
 
 @pytest.mark.parametrize("limit", [1, 5])
 def test_at_a_low_limit_each_is_near_its_end_and_comes_alone(limit: int) -> None:
-    limits = read({"type": "quorum", "arguments": {"x-delivery-limit": limit}}, 1500)
+    limits = make_limits({"type": "quorum", "arguments": {"x-delivery-limit": limit}}, 1500)
     assert limits.prefetch == 1
     assert limits.is_near(of("never delivered before"))
-    assert not read({"type": "quorum"}, 1500).is_near(of("never delivered before"))
+    assert not make_limits({"type": "quorum"}, 1500).is_near(of("never delivered before"))
 
 
 def test_a_queue_that_destroys_what_is_put_back_is_not_taken_from(

@@ -16,8 +16,7 @@ from analytics.recorder.follow import index
 from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.message.history import build_later_steps
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.states import change_parked_messages
-from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.parked.store import ReturnedMessage, change_parked_messages
 from delayboard.dead_letters.replay import batch_state, claims, edit_message, make_draft, outcome
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.edit_headers import EditError

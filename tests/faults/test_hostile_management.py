@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from analytics.recorder import record_firehose as firehose_watch
-from delayboard.dead_letters.parking.in_flight_limit import limits_of
+from delayboard.dead_letters.parked.consume import limits_of
 from tests.builders import eventually, make_broker, make_pair, make_user
 from tests.faults.every_page import QUERIES, WITHOUT_BROKER, addresses
 from tests.faults.hostile_management import (

@@ -17,7 +17,7 @@ import pytest
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
-from delayboard.dead_letters.parking.in_flight_limit import limits_of
+from delayboard.dead_letters.parked.consume import limits_of
 from delayboard.models import BatchState, ParkedMessage, ParkSession
 from tests.brokers import Vhost
 from tests.builders import applied_pair, eventually

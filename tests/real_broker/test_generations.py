@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delayboard.dead_letters.parking.consume import make_store
-from delayboard.dead_letters.parking.in_flight_limit import limits_of
+from delayboard.dead_letters.parked.consume import limits_of, make_store
 from delayboard.dead_letters.queues import peek
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker

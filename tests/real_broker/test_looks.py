@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from delayboard.dead_letters.parking.consume import make_store
+from delayboard.dead_letters.parked.consume import make_store
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek_limit import deliveries
 from delayboard.demo.node import PrivateNode

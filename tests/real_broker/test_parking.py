@@ -16,10 +16,10 @@ from django.db import connection
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters.parking import park_queue, park_request
-from delayboard.dead_letters.parking.consume import make_store
-from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.store_batch import ParkingWriter, SpaceCheck
+from delayboard.dead_letters.parked import park_queue, park_request
+from delayboard.dead_letters.parked.consume import make_store
+from delayboard.dead_letters.parked.park_queue import park_automatically
+from delayboard.dead_letters.parked.store_batch import ParkingWriter, SpaceCheck
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import DeadLetterQueue, MessageGroup, ParkedMessage, Parking, ParkSession

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.store_batch import SpaceCheck
+from delayboard.dead_letters.parked.park_queue import park_automatically
+from delayboard.dead_letters.parked.store_batch import SpaceCheck
 from delayboard.dead_letters.replay import outcome
 from delayboard.dead_letters.replay.edit_headers import Typed
 from delayboard.dead_letters.replay.edit_message import edit_message

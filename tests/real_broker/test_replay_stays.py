@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.parking import park_queue
-from delayboard.dead_letters.parking.consume import make_store
+from delayboard.dead_letters.parked import park_queue
+from delayboard.dead_letters.parked.consume import make_store
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import batch_state, make_draft
 from delayboard.dead_letters.replay.options import Options

@@ -8,7 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import listing
 from delayboard.models import ParkedMessage, ParkedState, RedactionKind, RedactionRule, SavedSearch

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
-from delayboard.dead_letters.parking.park_automatically import park_automatically
-from delayboard.dead_letters.parking.store_batch import SpaceCheck
+from delayboard.dead_letters.parked.park_queue import park_automatically
+from delayboard.dead_letters.parked.store_batch import SpaceCheck
 from delayboard.models import DeadLetterQueue
 from tests.builders import make_broker, make_pair, make_user
 from topology.models import AuditEntry, Broker, ReadOnly, Role, SiteSwitch

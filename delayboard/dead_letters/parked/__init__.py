@@ -1,1 +1,1 @@
-"""Parked messages: the one writer, states, groups, retention."""
+"""Parking, and parked messages: from a queue into the database, states, groups, redaction."""

@@ -17,7 +17,7 @@ from django.db.models import BooleanField, Count, F, Func, Q
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from delayboard.dead_letters.parked.states import change_each, change_parked_messages
+from delayboard.dead_letters.parked.store import change_each, change_parked_messages
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, ReplayOutcome, parse_replay_id, replay_id
 from topology.database.select_keys import match_keys

@@ -17,8 +17,8 @@ from django.db.models import Max, Sum
 from django.utils import timezone
 
 from analytics.events import clean
-from delayboard.dead_letters.parked.merge_groups import lock_members
-from delayboard.dead_letters.parking import park_request as parking
+from delayboard.dead_letters.parked import park_request as parking
+from delayboard.dead_letters.parked.edit_groups import lock_members
 from delayboard.dead_letters.replay import claims
 from delayboard.dead_letters.replay.batch_items import (
     Routes,

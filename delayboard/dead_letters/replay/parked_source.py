@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters.parked.states import change_each
+from delayboard.dead_letters.parked.store import change_each
 from delayboard.dead_letters.replay.batch_state import BatchLease
 from delayboard.dead_letters.replay.claims import find_earlier_states
 from delayboard.dead_letters.replay.content import Content, prepare_replay, read_contents

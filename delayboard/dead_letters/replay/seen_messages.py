@@ -17,8 +17,7 @@ from django.db.models.expressions import RawSQL
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import LEFT, REPLAYED
-from delayboard.dead_letters.parked.states import change_parked_messages
-from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.parked.store import ReturnedMessage, change_parked_messages
 from delayboard.dead_letters.replay import claims
 from delayboard.dead_letters.replay.content import Content, make_sent, read_contents
 from delayboard.dead_letters.replay.options import OptionError

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from analytics.events import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.transfer.parse_lines import (
     Imported,
     LineError,

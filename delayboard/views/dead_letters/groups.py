@@ -11,9 +11,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from delayboard.dead_letters.message.presentation import example
-from delayboard.dead_letters.parked import group_trend, groups
-from delayboard.dead_letters.parked.group_note import NoteError, owners, write
-from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
+from delayboard.dead_letters.parked import groups
+from delayboard.dead_letters.parked.edit_groups import (
+    MOST_MERGED,
+    MergeError,
+    NoteError,
+    find_owners,
+    merge_groups,
+    restore_groups,
+    write_note,
+)
 from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
 from delayboard.dead_letters.replay.targets import UNKNOWN_TARGET
 from delayboard.dead_letters.replay.verdicts import check_default
@@ -35,12 +42,12 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
     if group.merged_into_id is not None:
         return redirect("message_group", broker.slug, group.merged_into_id)
     by = request.GET.get("by", "")
-    by = by if by in group_trend.BARS else "hour"
-    span = group_trend.BARS[by]
+    by = by if by in groups.BARS else "hour"
+    span = groups.BARS[by]
     rules = redaction.rules_for(request.user, broker)
     newest = groups.newest_of(group)
     may_operate = access.may(request.user, broker, Role.OPERATOR)
-    trend = group_trend.trends([group], span, datetime.now(UTC))[group.pk]
+    trend = groups.trends([group], span, datetime.now(UTC))[group.pk]
     counted = groups.with_merged_counts([group])[0]
     context = {
         "broker": broker,
@@ -49,11 +56,11 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
         "orders": Order.choices,
         "merged": [seen_group(one, rules) for one in group.merged.order_by("pk")],
         "by": by,
-        "bars": group_trend.BARS,
+        "bars": groups.BARS,
         "trend": trend,
-        "has_earlier": group_trend.has_earlier(group, trend),
+        "has_earlier": groups.has_earlier(group, trend),
         "may_operate": may_operate,
-        "owners": owners(broker),
+        "owners": find_owners(broker),
         "newest": newest,
         "example": example(newest, rules) if may_operate else None,
         **_target(counted, rules),
@@ -87,7 +94,7 @@ def message_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpRes
     group = _group(broker, pk)
     values = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
     with show_refusal(request, "Nothing was saved.", NoteError):
-        write(request.user, group, **values)
+        write_note(request.user, group, **values)
         messages.success(request, "Notes saved.")
     return redirect("message_group", broker.slug, group.pk)
 
@@ -101,7 +108,7 @@ def merge_message_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
     if request.method == "POST":
         into = paging.row_number(sent.get("into", "")) or 0
         with show_refusal(request, "Nothing was merged.", MergeError):
-            group = merge(request.user, broker, keys, into, sent.get("name", ""))
+            group = merge_groups(request.user, broker, keys, into, sent.get("name", ""))
             messages.success(request, f"Merged {len({*keys, into})} groups.")
             return redirect("message_group", broker.slug, group.pk)
     rows = MessageGroup.objects.filter(broker=broker, pk__in=keys[: MOST_MERGED + 1])
@@ -117,7 +124,7 @@ def merge_message_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
 def undo_merge(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     group = _group(broker, pk)
     with show_refusal(request, "Nothing was undone.", MergeError):
-        number = undo(request.user, group)
+        number = restore_groups(request.user, group)
         messages.success(request, f"Restored {count_of(number, 'merged group')}.")
     return redirect("message_group", broker.slug, group.pk)
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from delayboard.dead_letters.parked import group_trend, groups
+from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Queues, destinations, queues
 from delayboard.models import MessageGroup
@@ -99,13 +99,13 @@ def _groups(
     now: datetime,
 ) -> dict[str, Any]:
     page = groups.page(brokers, group_filter, rules)
-    span = trend if trend in group_trend.SPANS else "day"
-    drawn = group_trend.trends(page.rows, group_trend.SPANS[span], now)
+    span = trend if trend in groups.SPANS else "day"
+    drawn = groups.trends(page.rows, groups.SPANS[span], now)
     return {
         "page": page,
         "lines": [(group, drawn[group.pk]) for group in page.rows],
         "sorts": groups.SORTS,
-        "spans": group_trend.SPANS,
+        "spans": groups.SPANS,
         "span": span,
         "has_groups": MessageGroup.objects.filter(broker__in=brokers).exists(),
     }

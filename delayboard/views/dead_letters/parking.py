@@ -13,8 +13,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from delayboard.dead_letters import discard
+from delayboard.dead_letters.parked import park_request
 from delayboard.dead_letters.parked.redact_cause import seen_group
-from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.queues.confirmed import Undecided, decide
 from delayboard.dead_letters.search import QueryError, reveals
 from delayboard.models import MessageGroup, ParkedChange, Parking

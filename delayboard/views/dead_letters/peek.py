@@ -15,8 +15,8 @@ from django.views.decorators.http import require_http_methods
 from analytics.events import clean
 from delayboard.dead_letters.message.presentation import Shown, show
 from delayboard.dead_letters.parked import groups
-from delayboard.dead_letters.parking.consume import make_store
-from delayboard.dead_letters.parking.store_batch import StoreFailed
+from delayboard.dead_letters.parked.consume import make_store
+from delayboard.dead_letters.parked.store_batch import StoreFailed
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked
 from delayboard.dead_letters.replay.targets import find_delay_queues

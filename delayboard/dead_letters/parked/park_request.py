@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics.events import clean
-from delayboard.dead_letters.parking.park_queue import KIND
+from delayboard.dead_letters.parked.park_queue import KIND
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.confirmed import STREAM, TAP
 from delayboard.models import DeadLetterQueue, Parking

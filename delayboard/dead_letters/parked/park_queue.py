@@ -1,35 +1,104 @@
-"""Parking once, from the worker: all that is in a queue now, or chosen messages of it."""
+"""Parking by the worker: new messages automatically, all of a queue once, or chosen ones of it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from datetime import timedelta
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 from time import monotonic
 
+from django import db
+
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parking.consume import Acks, Taking, opened
-from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
-from delayboard.dead_letters.parking.store_batch import (
+from delayboard.dead_letters.parked.consume import (
+    BATCH_BYTES,
+    Acks,
+    Limits,
+    Taking,
+    limits_of,
+    open_session,
+)
+from delayboard.dead_letters.parked.store_batch import (
     ParkingWriter,
     SpaceCheck,
     StoreFailed,
     find_earlier,
+    forget_connection,
     number_unsure,
 )
 from delayboard.dead_letters.queues import peek
-from delayboard.models import ParkedMessage, Parking, ParkSession
+from delayboard.models import DeadLetterQueue, ParkedMessage, Parking, ParkSession
+from delayboard.models.background_task import Beat
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import BrokerError, Conflict, NotFound
 from topology.models import Work
+from topology.models.read_only import refuse_read_only
+
+WAIT_SECONDS = 0.5
+LINGER_SECONDS = 0.2
+BEAT_SECONDS = 0.5
+
+
+def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCheck) -> None:
+    """Park new messages of a queue until `stop` is set.
+
+    `beat` receives stored and repeated counts (of this connection), last_at and problems, about
+    twice a second. Raises BrokerError and StoreFailed, each with a sentence; another call
+    continues. `space` is the same for all calls.
+    """
+    row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)
+    refuse_read_only(row.broker_id)
+    space.check()
+    limits = limits_of(row.broker, row.queue)
+    consumer = Consumer(row.broker.address, row.queue, prefetch=limits.prefetch)
+    with open_session(row.broker, row.queue, by=row.watched_by) as session, consumer:
+        writer = ParkingWriter(session, space)
+        taking = Taking(consumer, writer, limits)
+        last_at = ""
+        beaten = 0.0
+        with taking.closing():
+            while not stop.is_set():
+                deliveries = consumer.batch(
+                    limit=limits.batch,
+                    limit_bytes=BATCH_BYTES,
+                    wait=WAIT_SECONDS,
+                    linger=LINGER_SECONDS,
+                )
+                if deliveries:
+                    taking.store(
+                        deliveries, stop=stop, report=partial(_report, beat, writer, last_at)
+                    )
+                    last_at = datetime.now(UTC).isoformat()
+                taking.confirm_acks()
+                if monotonic() - beaten > BEAT_SECONDS:
+                    beaten = monotonic()
+                    _report(beat, writer, last_at, "")
+                    refuse_read_only(row.broker_id)
+
+
+def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> None:
+    """A database that takes nothing takes no beat either, perhaps."""
+    try:
+        beat(
+            {
+                "parked": writer.stored,
+                "repeats": writer.repeats,
+                "last_at": last_at,
+                "trouble": trouble,
+            }
+        )
+    except db.Error:
+        with suppress(db.Error):
+            forget_connection()
+
 
 KIND = "park"
-WAIT_SECONDS = 0.5
 # Another reader may hold a chosen message for a moment.
 MOST_SEARCHES = 4
 SEARCH_AGAIN_AFTER = timedelta(seconds=2)
@@ -219,7 +288,7 @@ def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[
 
 
 def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
-    return opened(parking.broker, parking.queue, by=parking.created_by, parking=parking)
+    return open_session(parking.broker, parking.queue, by=parking.created_by, parking=parking)
 
 
 def _writer(session: ParkSession, progress: Progress) -> ParkingWriter:

@@ -1,4 +1,4 @@
-"""Merging groups of parked messages, and the undo.
+"""What people change of a group: merging, the undo of it, and a note with an owner and a link.
 
 A merged group keeps its row, messages and counts, and new messages of its cause are still added to
 it; only `merged_into` names the group that shows them. So an undo restores every group exactly. The
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import Q
 
 from analytics.events import clean
 from delayboard.models import BatchState, MessageGroup, ParkedChange, ReplayBatch
 from topology import audit
-from topology.models import Broker
+from topology.content.text import count_text
+from topology.models import Broker, Grant
 from topology.models.work import ENDED
 
 MOST_MERGED = 50
@@ -28,10 +31,12 @@ class MergeError(ValueError):
     """Nothing was changed; the message says why."""
 
 
-def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str) -> MessageGroup:
+def merge_groups(
+    user: Any, broker: Broker, keys: Collection[int], into: int, name: str
+) -> MessageGroup:
     """Shows the messages of these groups in the group `into`; its row. Raises MergeError.
 
-    Groups are locked by their ids, as everywhere (`states.py`).
+    Groups are locked by their ids, as everywhere (`change_each` in `store.py`).
     """
     name = " ".join(clean(name).split())
     if len(name) > LONGEST_NAME:
@@ -41,7 +46,7 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
         others = [group for group in found.values() if group.pk != into]
         if into not in found or not others or len(found) != len({*keys, into}):
             raise MergeError("Select two or more groups of this broker and the target group.")
-        _check(found, into)
+        _check_members(found, into)
         group = found[into]
         MessageGroup.objects.filter(pk__in=[one.pk for one in others]).update(merged_into=into)
         MessageGroup.objects.filter(pk=into).update(name=name)
@@ -50,7 +55,7 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
     return group
 
 
-def undo(user: Any, group: MessageGroup) -> int:
+def restore_groups(user: Any, group: MessageGroup) -> int:
     """Restores the groups that were merged into this one; how many. Raises MergeError."""
     with transaction.atomic():
         found = _lock(MessageGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
@@ -78,7 +83,7 @@ def _lock(rows: Any) -> dict[int, MessageGroup]:
     return {group.pk: group for group in rows.select_for_update().order_by("pk")}
 
 
-def _check(found: dict[int, MessageGroup], into: int) -> None:
+def _check_members(found: dict[int, MessageGroup], into: int) -> None:
     keys = [pk for pk in found if pk != into]
     if any(group.merged_into_id is not None for group in found.values()):
         raise MergeError("One of these groups is already merged. Undo that merge first.")
@@ -108,3 +113,58 @@ def _check_pending(found: Collection[int]) -> None:
 def _record(user: Any, group: MessageGroup, action: str, others: list[int]) -> None:
     details = {"group": group.pk, "merged": others}
     audit.record(user, action, broker=group.broker, what=str(group), details=details)
+
+
+LONGEST_NOTE = 10_000
+LONGEST_LINK = 500
+
+
+class NoteError(ValueError):
+    """Nothing was saved; the message says what is wrong."""
+
+
+def find_owners(broker: Broker) -> list[Any]:
+    """The accounts that may see the broker, by name."""
+    granted = Grant.objects.filter(Q(broker=broker) | Q(broker=None)).values("user")
+    accounts = get_user_model().objects.filter(is_active=True)
+    readers = accounts.filter(Q(pk__in=granted) | Q(is_superuser=True))
+    return list(readers.order_by("username"))
+
+
+def write_note(user: Any, group: MessageGroup, *, note: str, owner: str, link: str) -> None:
+    """Save all three, and who did it. Raises NoteError."""
+    note, link = clean(note.strip().replace("\r\n", "\n")), clean(link.strip())
+    if len(note) > LONGEST_NOTE:
+        raise NoteError(f"The note is longer than {count_text(LONGEST_NOTE)} characters.")
+    if link:
+        _check_link(link)
+    named = {one.get_username(): one for one in find_owners(group.broker)}
+    # Who lost the role since stays the owner until somebody changes it.
+    if group.owner is not None:
+        named.setdefault(group.owner.get_username(), group.owner)
+    if owner and owner not in named:
+        raise NoteError(f"“{clean(owner)[:150]}” has no access to {group.broker.name}.")
+    with transaction.atomic():
+        changed = {"note": note, "owner": named.get(owner), "link": link}
+        MessageGroup.objects.filter(pk=group.pk).update(**changed)
+        audit.record(
+            user,
+            "dead-letter group described",
+            broker=group.broker,
+            what=str(group),
+            details={"group": group.pk, "note": note[:1000], "owner": owner, "link": link},
+        )
+
+
+def _check_link(link: str) -> None:
+    try:
+        parts = urlsplit(link)
+        # A host of the own network has no dot.
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and link.isprintable()
+    except ValueError:
+        is_whole = False
+    if len(link) > LONGEST_LINK or " " in link or not is_whole:
+        raise NoteError(
+            f"The link must begin with http:// or https:// and have at most {LONGEST_LINK} "
+            "characters."
+        )

@@ -1,1 +1,0 @@
-"""Parking: from a queue into the database, committed before the ack."""
