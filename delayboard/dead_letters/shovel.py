@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from analytics.events import clean
 from delayboard.dead_letters.parked import park_request
 from delayboard.dead_letters.parked.consume import MARGIN
-from delayboard.dead_letters.queues.peek_limit import costs_of
+from delayboard.dead_letters.queues.peek import find_costs
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown, MessageChecker, poll_broker
 from delayboard.models import DeadLetterQueue, TargetMode
@@ -114,7 +114,7 @@ def explain_costly(queue: Queue, version: tuple[int, ...]) -> str:
     From 4.3 on only a crash costs a delivery, before that each message that is put back.
     """
     limit = delivery_limit(queue, version)
-    is_costly = limit is not None and (costs_of(queue, version) is not None or limit <= MARGIN)
+    is_costly = limit is not None and (find_costs(queue, version) is not None or limit <= MARGIN)
     if not is_costly:
         return ""
     return (

@@ -10,7 +10,7 @@ from django.db.models import Count, Min, QuerySet, Sum
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import MOST, SPANS, Scope
-from delayboard.dead_letters.queues.growth import SHORTEST, SPAN, TOLERANCE, growths
+from delayboard.dead_letters.queues.confirmed import GROWTH_SPAN, SHORTEST, TOLERANCE, growths
 from delayboard.models import (
     BatchState,
     CounterSample,
@@ -33,7 +33,7 @@ from topology.snapshots import Latest
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 # Fewer in an hour come from single messages.
 GROWS_BY = 10
-CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(SPAN)}"
+CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(GROWTH_SPAN)}"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
 def add_changes(
     figures: Iterable[Counter], brokers: Sequence[Broker], now: datetime
 ) -> tuple[Counter, ...]:
-    """Each known counter with its change within SPAN, or since all brokers had a sample of it."""
+    """Each known counter with its change in an hour, or since all brokers had a sample of it."""
     samples = CounterSample.objects.filter(broker__in=brokers).order_by()
     first = _read_samples(samples, brokers, now)
 
@@ -159,7 +159,7 @@ def _read_samples(
 ) -> tuple[datetime, dict[str, int]]:
     """When, and the sums of the counters that each of these brokers had then."""
     firsts = dict(samples.values_list("broker").annotate(first_at=Min("at")))
-    since = max((now - SPAN, *firsts.values()))
+    since = max((now - GROWTH_SPAN, *firsts.values()))
     if len(firsts) < len(brokers) or now - since < SHORTEST:
         return since, {}
     rows = samples.filter(at__gt=since - TOLERANCE, at__lte=since).order_by("at")
@@ -174,7 +174,7 @@ def _change(number: int, time: timedelta) -> str:
     """Such as "+12 in 1 h", or "" for none."""
     if not number:
         return ""
-    words = "1 h" if time >= SPAN else f"{time // timedelta(minutes=1)} min"
+    words = "1 h" if time >= GROWTH_SPAN else f"{time // timedelta(minutes=1)} min"
     return f"{'+' if number > 0 else '−'}{count_text(abs(number))} in {words}"
 
 
@@ -201,7 +201,7 @@ def find_growing(
         if number >= GROWS_BY:
             link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
             minutes = growth.since // timedelta(minutes=1)
-            ago = "an hour" if growth.since >= SPAN else f"{minutes} min"
+            ago = "an hour" if growth.since >= GROWTH_SPAN else f"{minutes} min"
             sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
             yield Problem("warning", ProblemKind.DEAD_LETTERS, sentence, link, f"growing/{row.pk}")
 

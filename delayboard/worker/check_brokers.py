@@ -16,7 +16,7 @@ from analytics.consumption import ConsumptionMeter
 from analytics.probes.keep_probing import find_kept_probes
 from analytics.scheduled.summaries.blocked import find_blocked
 from analytics.scheduled.summaries.destinations import update_missing_bindings
-from delayboard.dead_letters.queues.growth import sample
+from delayboard.dead_letters.queues.confirmed import sample_depths
 from delayboard.models import CounterSample
 from delayboard.now.board import BROKER_AGE, overview
 from topology import snapshots
@@ -132,7 +132,7 @@ class BindingWatch:
 def sample_all(**_: object) -> dict[str, object]:
     """Sample now; returns sampled_at and sampled, how many queues."""
     now = datetime.now(UTC)
-    sampled = sample(now)
+    sampled = sample_depths(now)
     sample_counters(now)
     return {"sampled": sampled, "sampled_at": now.isoformat()}
 

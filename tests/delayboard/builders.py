@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import groups, store
-from delayboard.dead_letters.queues.peek import PeekedMessage, number
+from delayboard.dead_letters.queues.peek import PeekedMessage, number_messages
 from delayboard.dead_letters.replay import batch_state
 from delayboard.models import (
     BatchState,
@@ -88,11 +88,11 @@ def a_message(
 
 
 def peeked_messages(*messages: Message) -> tuple[PeekedMessage, ...]:
-    return number(list(messages))
+    return number_messages(list(messages))
 
 
 def some_peeked_messages(bodies: Iterable[bytes]) -> tuple[PeekedMessage, ...]:
-    return number([a_message(body) for body in bodies])
+    return number_messages([a_message(body) for body in bodies])
 
 
 def a_publication(

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.peek import PeekedMessage, history_id, number, permission
-from delayboard.dead_letters.queues.peek_limit import Budget
+from delayboard.dead_letters.queues.peek import (
+    Budget,
+    PeekedMessage,
+    history_id,
+    number_messages,
+    permission,
+)
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import a_queue, a_snapshot, delivered
 from topology.broker.amqp.frames import Delivery
@@ -101,7 +106,7 @@ def test_consumers_and_a_short_ttl_are_told_before_a_look() -> None:
 def test_equal_messages_are_told_apart_by_history_then_numbered() -> None:
     one, other = a_message(b"1"), a_message(b"2")
     died_again = a_message(b"1", headers={})
-    found = number([one, other, died_again, one])
+    found = number_messages([one, other, died_again, one])
     assert [peeked_message.handle.rpartition(".")[2] for peeked_message in found] == [
         "1",
         "1",

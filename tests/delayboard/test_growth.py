@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from analytics.retention.rules import clean
-from delayboard.dead_letters.queues.growth import Growth, growths, sample
+from delayboard.dead_letters.queues.confirmed import Growth, growths, sample_depths
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
 from delayboard.retention.table import DEPTHS
 from delayboard.worker import tasks as repeating
@@ -96,7 +96,7 @@ def test_only_confirmed_queues_with_a_known_depth_are_sampled(
     a_row(broker, "gone")
     a_row(broker, "silent")
     answers(monkeypatch, {"dead": 7, "dismissed": 8, "silent": None, "other": 9})
-    assert sample(NOW) == 1
+    assert sample_depths(NOW) == 1
     (depth,) = QueueDepth.objects.all()
     assert (depth.queue, depth.at, depth.messages) == (row, NOW, 7)
 
@@ -105,7 +105,7 @@ def test_a_broker_that_does_not_answer_has_no_depth(
     row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {"dead": 7}, error="It does not answer.")
-    assert sample(NOW) == 0
+    assert sample_depths(NOW) == 0
     assert not QueueDepth.objects.exists()
 
 

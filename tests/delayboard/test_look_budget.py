@@ -11,8 +11,8 @@ from django.db import OperationalError, connection
 from delayboard.dead_letters.parked import store_batch
 from delayboard.dead_letters.parked.consume import make_store
 from delayboard.dead_letters.parked.store_batch import StoreFailed
-from delayboard.dead_letters.queues import peek, peek_limit
-from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.peek import Budget, count_deliveries, find_costs
 from delayboard.models import PeekCount
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message
@@ -39,7 +39,7 @@ def known(version: str = "4.0.5", **numbers: Any) -> Snapshot:
 
 
 def budget(broker: Broker, **numbers: Any) -> Budget:
-    found = peek_limit.budget(broker, QUEUE, known(**numbers))
+    found = peek.read_budget(broker, QUEUE, known(**numbers))
     assert found is not None
     return found
 
@@ -58,7 +58,7 @@ def budget(broker: Broker, **numbers: Any) -> Budget:
 def test_a_look_costs_a_delivery_only_where_returns_are_counted(
     queue: Queue, version: tuple[int, ...], limit: int | None
 ) -> None:
-    assert costs_of(queue, version) == limit
+    assert find_costs(queue, version) == limit
 
 
 def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent(
@@ -66,66 +66,66 @@ def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent
 ) -> None:
     assert budget(broker).remaining == 20
     for made in range(1, 18):
-        assert peek_limit.spend(broker, QUEUE, budget(broker)) == made
+        assert peek.count_peek(broker, QUEUE, budget(broker)) == made
     assert (budget(broker).remaining, budget(broker).is_short) == (3, True)
     with pytest.raises(Unsupported, match="3 of 20 deliveries left"):
-        peek_limit.spend(broker, QUEUE, budget(broker))
+        peek.count_peek(broker, QUEUE, budget(broker))
     assert PeekCount.objects.get().peeks == 17
 
 
 def test_two_looks_that_begin_at_once_cannot_both_take_the_last(broker: Broker) -> None:
-    peek_limit.learn(
-        broker, QUEUE, peek_limit.spend(broker, QUEUE, budget(broker)), 15, saw_all=False
+    peek.learn_deliveries(
+        broker, QUEUE, peek.count_peek(broker, QUEUE, budget(broker)), 15, saw_all=False
     )
     before = budget(broker)
-    peek_limit.spend(broker, QUEUE, before)
+    peek.count_peek(broker, QUEUE, before)
     with pytest.raises(Unsupported):
-        peek_limit.spend(broker, QUEUE, before)
+        peek.count_peek(broker, QUEUE, before)
 
 
 def test_what_messages_say_raises_the_count_and_lowers_it_only_where_all_were_seen(
     broker: Broker,
 ) -> None:
-    counted = peek_limit.spend(broker, QUEUE, budget(broker))
-    peek_limit.learn(broker, QUEUE, counted, 9, saw_all=False)
+    counted = peek.count_peek(broker, QUEUE, budget(broker))
+    peek.learn_deliveries(broker, QUEUE, counted, 9, saw_all=False)
     assert budget(broker).spent == 10
-    counted = peek_limit.spend(broker, QUEUE, budget(broker))
-    peek_limit.learn(broker, QUEUE, counted, 2, saw_all=False)
+    counted = peek.count_peek(broker, QUEUE, budget(broker))
+    peek.learn_deliveries(broker, QUEUE, counted, 2, saw_all=False)
     assert budget(broker).spent == 11
-    other = peek_limit.spend(broker, QUEUE, budget(broker))
+    other = peek.count_peek(broker, QUEUE, budget(broker))
     assert other == 12
-    peek_limit.learn(broker, QUEUE, counted, 2, saw_all=True)
+    peek.learn_deliveries(broker, QUEUE, counted, 2, saw_all=True)
     assert budget(broker).spent == 12
-    peek_limit.learn(broker, QUEUE, other, 2, saw_all=True)
+    peek.learn_deliveries(broker, QUEUE, other, 2, saw_all=True)
     assert budget(broker).spent == 3
 
 
 def test_a_queue_that_was_empty_after_the_last_look_owes_nothing(broker: Broker) -> None:
     for _ in range(9):
-        peek_limit.spend(broker, QUEUE, budget(broker))
+        peek.count_peek(broker, QUEUE, budget(broker))
     PeekCount.objects.update(last_at=NOON - timedelta(minutes=1))
     assert budget(broker, messages=1).remaining == 11
     empty = budget(broker, messages=0)
     assert empty.remaining == 20
-    assert peek_limit.spend(broker, QUEUE, empty) == 1
-    assert peek_limit.spend(broker, QUEUE, empty) == 2
+    assert peek.count_peek(broker, QUEUE, empty) == 1
+    assert peek.count_peek(broker, QUEUE, empty) == 2
 
 
 def test_numbers_from_before_the_last_look_forgive_nothing(broker: Broker) -> None:
     """They may say for seconds that a queue is empty which was filled and looked into since."""
     for made in range(1, 18):
-        assert peek_limit.spend(broker, QUEUE, budget(broker, messages=0)) == made
+        assert peek.count_peek(broker, QUEUE, budget(broker, messages=0)) == made
     with pytest.raises(Unsupported):
-        peek_limit.spend(broker, QUEUE, budget(broker, messages=0))
+        peek.count_peek(broker, QUEUE, budget(broker, messages=0))
     PeekCount.objects.update(last_at=NOON - timedelta(seconds=2))
     assert budget(broker, messages=0).remaining == 3
 
 
 def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
-    peek_limit.spend(broker, QUEUE, budget(broker))
+    peek.count_peek(broker, QUEUE, budget(broker))
     other = make_broker(name="Other")
     assert budget(other).remaining == 20
-    assert peek_limit.budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(20, 0)
+    assert peek.read_budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(20, 0)
 
 
 @pytest.mark.parametrize(
@@ -139,17 +139,17 @@ def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
     ],
 )
 def test_deliveries_are_what_the_broker_counted(headers: dict[str, Any], count: int) -> None:
-    assert deliveries(a_message(headers=headers)) == count
+    assert count_deliveries(a_message(headers=headers)) == count
 
 
 def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -> None:
     with pytest.raises(Unsupported, match="Without the queue's delivery limit, a peek may"):
         peek.peek_queue(broker, QUEUE, known())
     with pytest.raises(Unsupported, match="does not report its version"):
-        peek_limit.read_now(broker, QUEUE, ())
+        peek.read_now(broker, QUEUE, ())
     assert not PeekCount.objects.exists()
-    assert peek_limit.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
-    assert peek_limit.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
+    assert peek.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
+    assert peek.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     def getter(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("A message was asked for.")
 
-    monkeypatch.setattr(peek_limit, "read_now", lambda broker, queue, version: (queue,))
+    monkeypatch.setattr(peek, "read_now", lambda broker, queue, version: (queue,))
     monkeypatch.setattr(peek, "getter", getter)
 
 

@@ -17,7 +17,7 @@ from delayboard.dead_letters.parked.edit_groups import (
     restore_groups,
 )
 from delayboard.dead_letters.parked.groups import GroupFilter
-from delayboard.dead_letters.queues.peek import number
+from delayboard.dead_letters.queues.peek import number_messages
 from delayboard.dead_letters.replay import make_draft
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.options import Options
@@ -127,7 +127,7 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
     assert groups.trends([stock], groups.SPANS["day"], NOW)[stock.pk].total == 5
     newest = ParkedMessage.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest
-    (seen,) = groups.seen_in(broker, "dead", number([died_in("orders"), died_in("stock")]))
+    (seen,) = groups.seen_in(broker, "dead", number_messages([died_in("orders"), died_in("stock")]))
     assert (seen.group.pk, seen.number, seen.group.parked) == (stock.pk, 2, 5)
 
 

@@ -8,8 +8,14 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.message.history import Step, build_history, build_later_steps
-from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram, path_graph
+from delayboard.dead_letters.message_history import (
+    MOST_DEATHS,
+    Step,
+    build_history,
+    build_later_steps,
+    path_diagram,
+    path_graph,
+)
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import ReplayEdit, ReplayOutcome
 from delayboard.templatetags.delayboard import page_url

@@ -19,14 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.views import streaming
-from delayboard.dead_letters import discard
+from delayboard.dead_letters import discard, export_messages
+from delayboard.dead_letters import import_messages as bringing
+from delayboard.dead_letters.import_messages import LineError, import_messages, read_line
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.search import matching
-from delayboard.dead_letters.transfer import import_lines as bringing
-from delayboard.dead_letters.transfer import serialize
-from delayboard.dead_letters.transfer.import_lines import import_messages
-from delayboard.dead_letters.transfer.parse_lines import LineError, read_line
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from tests.builders import make_broker
 from tests.commands import run
@@ -65,7 +63,7 @@ def odd_messages() -> list[Message]:
 
 
 def lines_of(broker: Broker, query: str = "", hidden: Redaction = NOTHING) -> list[bytes]:
-    return list(serialize.write("jsonl", matching(None, broker, query), hidden))
+    return list(export_messages.write_messages("jsonl", matching(None, broker, query), hidden))
 
 
 def content(broker: Broker) -> list[tuple[Any, ...]]:
@@ -164,7 +162,7 @@ def test_an_import_goes_on_after_it_was_killed(
 
 def a_line(broker: Broker, **changes: Any) -> bytes:
     (parked_message,) = parked(broker, a_message(b"body"))
-    reported = serialize.record(parked_message, b"body", NOTHING) | changes
+    reported = export_messages.make_record(parked_message, b"body", NOTHING) | changes
     return json.dumps({name: v for name, v in reported.items() if v is not ...}).encode()
 
 
@@ -279,7 +277,7 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
     assert "properties_base64" not in reported
     assert b"secret" not in line
     assert reported["headers"]["t"] == "ok"
-    _, row = serialize.write("csv", matching(None, broker, ""), hidden)
+    _, row = export_messages.write_messages("csv", matching(None, broker, ""), hidden)
     assert b"secret" not in row
     with pytest.raises(LineError, match="incomplete"):
         read_line(line)
@@ -288,7 +286,7 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
 def test_no_cell_is_a_formula(broker: Broker, text: str) -> None:
     parked(broker, a_message(text.encode(), {}, message_id=text))
-    head, row = serialize.write("csv", matching(None, broker, ""), NOTHING)
+    head, row = export_messages.write_messages("csv", matching(None, broker, ""), NOTHING)
     names = next(csv.reader(io.StringIO(head.decode(), newline="")))
     cells = dict(zip(names, next(csv.reader(io.StringIO(row.decode(), newline=""))), strict=True))
     assert cells["body"] == f"'{text}"
@@ -299,12 +297,12 @@ def test_no_cell_is_a_formula(broker: Broker, text: str) -> None:
 def test_large_bodies_are_not_read_together(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serialize, "CHUNK_BYTES", 100)
-    monkeypatch.setattr(serialize, "CHUNK", 4)
+    monkeypatch.setattr(export_messages, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(export_messages, "CHUNK", 4)
     parked(broker, *[a_message(bytes([65 + place]) * 60) for place in range(9)])
-    read = [body[:1] for _, body in serialize.read(matching(None, broker, ""))]
+    read = [body[:1] for _, body in export_messages.read_messages(matching(None, broker, ""))]
     assert read == [bytes([65 + place]) for place in range(9)][::-1]
-    sizes = [[row.size for row in piece] for piece in serialize._pieces(list(_rows()))]
+    sizes = [[row.size for row in piece] for piece in export_messages._pieces(list(_rows()))]
     assert all(len(piece) == 1 for piece in sizes)
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from analytics.recorder.follow import index
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.message.history import build_later_steps
+from delayboard.dead_letters.message_history import build_later_steps
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.store import ReturnedMessage, change_parked_messages
 from delayboard.dead_letters.replay import batch_state, claims, edit_message, make_draft, outcome

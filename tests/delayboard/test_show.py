@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.message.presentation import show
+from delayboard.dead_letters.presentation import show
 from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
 from tests.delayboard.builders import a_message, peeked_messages, shop
 from tests.topology import strategies

@@ -8,8 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters.message.history import build_history
-from delayboard.dead_letters.message.path import path_graph
+from delayboard.dead_letters.message_history import build_history, path_graph
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import parked

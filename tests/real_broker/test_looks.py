@@ -14,7 +14,7 @@ import pytest
 
 from delayboard.dead_letters.parked.consume import make_store
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.peek_limit import deliveries
+from delayboard.dead_letters.queues.peek import count_deliveries
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ParkedMessage, PeekCount
 from tests.brokers import Vhost, call_api, every_generation
@@ -218,7 +218,7 @@ def test_what_died_of_too_many_deliveries_begins_anew_where_looks_cost_some(vhos
 
     eventually(arrived, "it died")
     if snapshot.version_tuple < (4, 3):
-        assert deliveries(found[0]) == 0
+        assert count_deliveries(found[0]) == 0
     looked(broker, queue, snapshot, 30)
     assert len(content(vhost, "dead")) == 1
 

@@ -79,7 +79,7 @@ def send(
 
 
 def handle(message: Message, occurrence: int = 1) -> str:
-    (parked_message,) = peek.number([message])
+    (parked_message,) = peek.number_messages([message])
     return f"{parked_message.handle.rpartition('.')[0]}.{occurrence}"
 
 

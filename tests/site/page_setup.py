@@ -48,7 +48,7 @@ def signed_in(role: Role | None = None, broker: Broker | None = None) -> Client:
 
 
 def parked_messages(*bodies: bytes) -> tuple[peek.PeekedMessage, ...]:
-    return peek.number([Message("", "parked", Properties(), body) for body in bodies])
+    return peek.number_messages([Message("", "parked", Properties(), body) for body in bodies])
 
 
 def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:

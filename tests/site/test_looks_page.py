@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.peek_limit import Budget
+from delayboard.dead_letters.queues.peek import Budget
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -83,7 +83,7 @@ def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
 def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> None:
     message = a_message(b'{"card": 4111, "name": "Ada"}', headers={"token": "s3cret"})
     allowed = peek.Permission(True, (), budget)
-    seen = peek.Peek(peek.number([message]), False, allowed)
+    seen = peek.Peek(peek.number_messages([message]), False, allowed)
     monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
 
 
@@ -92,7 +92,7 @@ def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
 ) -> None:
     known(broker, a_queue("dead", type="quorum"))
     allowed = peek.Permission(False, ("No delivery is left.",), Budget(20, 21))
-    seen = peek.Peek(peek.number([a_message()]), True, allowed, has_stored=True)
+    seen = peek.Peek(peek.number_messages([a_message()]), True, allowed, has_stored=True)
     monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
     text = look()
     assert "Delayboard parked this message. The others are back in the queue." in text
@@ -125,7 +125,7 @@ def test_a_look_shows_what_they_died_of_above_them(
     often = [a_message(b"%d" % n, deaths_header(a_death("orders"))) for n in range(3)]
     parked(broker, often[0])
     group = MessageGroup.objects.get()
-    seen = peek.Peek(peek.number([rare, *often]), False, peek.Permission(True, ()))
+    seen = peek.Peek(peek.number_messages([rare, *often]), False, peek.Permission(True, ()))
     monkeypatch.setattr(peek, "peek_queue", lambda *_, **__: seen)
     rows = groups.seen_in(broker, "dead", seen.peeked_messages)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
@@ -162,7 +162,7 @@ def test_a_hidden_history_is_not_told_by_a_look(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(broker, a_queue("dead"))
-    seen = peek.number([a_message()])
+    seen = peek.number_messages([a_message()])
     monkeypatch.setattr(
         peek, "peek_queue", lambda *_, **__: peek.Peek(seen, False, peek.Permission(True, ()))
     )

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from analytics.events import bounded_headers, decode, encode
 from analytics.models import ScheduledMessage
 from analytics.scheduled import projection
-from delayboard.dead_letters.message.presentation import show_whole
-from delayboard.dead_letters.transfer.import_lines import import_messages
+from delayboard.dead_letters.import_messages import import_messages
+from delayboard.dead_letters.presentation import show_whole
 from delayboard.models import ParkedMessage, RedactionKind, RedactionRule
 from tests.analytics.builders import an_entry
 from tests.builders import make_broker

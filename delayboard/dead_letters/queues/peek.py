@@ -2,8 +2,9 @@
 
 Which peeks are safe is the table of RabbitMQ's behaviour by version and queue type: on
 quorum queues with a delivery limit every peek costs each message one delivery, and on
-4.0-4.2 (and 3.x with a limit) the 21st destroys it (observed on 3.10.8, 4.0.5, 4.3.6): there
-peeks are counted and refused in time (`peek_limit.budget`).
+4.0-4.2 (and 3.x with a limit) the requeue after the 20th destroys it (observed on 3.10.8, 4.0.5,
+4.3.6). There each peek is counted durably before it starts, and refused in time; delivery counts
+in the messages raise the number.
 """
 
 from __future__ import annotations
@@ -13,18 +14,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from delayboard.dead_letters.queues import peek_limit
-from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
+from django.db.models import F, QuerySet
+from django.db.models.functions import Greatest
+from django.utils import timezone
+
+from analytics.events import clean
+from delayboard.models import PeekCount
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.frames import Delivery
-from topology.broker.errors import Unsupported
+from topology.broker.errors import BrokerError, NotFound, Unsupported
+from topology.broker.management.client import Management
+from topology.broker.management.refresh import read_queue
 from topology.deaths import History, read_history
 from topology.definitions import Queue
-from topology.message import Message
+from topology.message import COUNTED_BY_QUEUE, Message
 from topology.models import Broker
+from topology.routing.consumer import delivery_limit
 from topology.snapshot import Snapshot
 
 MAXIMUM_MESSAGES = 50
@@ -101,7 +110,7 @@ class PeekRefused(Unsupported):
 def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
     """Pure: whether a peek into this queue is allowed on this broker.
 
-    `budget` is the result of `peek_limit.budget`; without one, no delivery was used.
+    `budget` is the result of `read_budget`; without one, no delivery was used.
     """
     if queue.type == "stream":
         return Permission(
@@ -116,7 +125,7 @@ def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -
         return Permission(True, notes)
     if refusal := _explain_quorum_refusal(queue, snapshot.version_tuple):
         return Permission(False, (refusal,), parks=True)
-    limit = costs_of(queue, snapshot.version_tuple)
+    limit = find_costs(queue, snapshot.version_tuple)
     if limit is None:
         return Permission(True, (*notes, *_list_quorum_notes(queue)))
     budget = budget or Budget(limit, 0)
@@ -150,7 +159,7 @@ def peek_queue(
     one such a peek is refused; with one that takes nothing now, what `check` raises comes first.
     """
     _check_permission(broker, (queue,), snapshot)
-    in_force = (queue, *peek_limit.read_now(broker, queue, snapshot.version_tuple))
+    in_force = (queue, *read_now(broker, queue, snapshot.version_tuple))
     allowed = _check_permission(broker, in_force, snapshot)
     budget, heartbeat, counted = allowed.budget, REQUEST_HEARTBEAT_SECONDS, 0
     if budget:
@@ -158,7 +167,7 @@ def peek_queue(
             raise PeekRefused(replace(allowed, allowed=False, sentences=(WITHOUT_STORE,)))
         store.check()
         heartbeat = STORING_HEARTBEAT_SECONDS
-        counted = peek_limit.spend(broker, queue, budget)
+        counted = count_peek(broker, queue, budget)
     with getter(broker.address, queue.name, heartbeat=heartbeat) as source:
         messages, more, last = _take_messages(source, limit, budget)
         if has_stored := last is not None and store is not None:
@@ -166,11 +175,11 @@ def peek_queue(
             source.ack([last.tag])
     numbers = snapshot.numbers.get(queue.name)
     if budget:
-        most = max(map(deliveries, messages), default=0)
+        most = max(map(count_deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
-        peek_limit.learn(broker, queue, counted, most, saw_all=saw_all)
+        learn_deliveries(broker, queue, counted, most, saw_all=saw_all)
     return Peek(
-        number(messages),
+        number_messages(messages),
         more,
         _choose_strictest(broker, in_force, snapshot),
         has_stored,
@@ -193,7 +202,7 @@ def _choose_strictest(
     broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot
 ) -> Permission:
     """The permission that allows least, of what may be in force."""
-    found = (permission(q, snapshot, peek_limit.budget(broker, q, snapshot)) for q in in_force)
+    found = (permission(q, snapshot, read_budget(broker, q, snapshot)) for q in in_force)
     return min(found, key=lambda one: (one.allowed, one.budget.limit if one.budget else inf))
 
 
@@ -208,7 +217,7 @@ def _take_messages(
     size = 0
     until = time.monotonic() + HOLDING_SECONDS
     while (delivery := source.get()) is not None:
-        own_budget = Budget(budget.limit, deliveries(delivery.message)) if budget else None
+        own_budget = Budget(budget.limit, count_deliveries(delivery.message)) if budget else None
         last = delivery if own_budget and not own_budget.remaining else None
         if len(messages) == limit and last is None:
             return messages, True, None
@@ -220,7 +229,7 @@ def _take_messages(
     return messages, False, None
 
 
-def number(messages: list[Message]) -> tuple[PeekedMessage, ...]:
+def number_messages(messages: list[Message]) -> tuple[PeekedMessage, ...]:
     """Pure: number equal messages by their order."""
     seen: Counter[str] = Counter()
     peeked_messages = []
@@ -282,9 +291,129 @@ def _explain_quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
         if kind in ("all", "returned"):
             return "Delayed retry would hide every peeked message, so Delayboard does not peek."
         return ""
-    if costs_of(queue, version) is None:
+    if find_costs(queue, version) is None:
         return (
             "On this RabbitMQ version, a peek moves messages of a quorum queue to the end "
             "of the queue."
         )
     return ""
+
+
+# Each of the three calls that read a queue and its policies takes at most this long.
+READ_SECONDS = 1.0
+NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
+# The broker counts every five seconds: a queue reported as empty was empty some time before.
+STATISTICS_LAG = timedelta(seconds=15)
+# Deliveries that are left to the consumers of the messages.
+RESERVE = 3
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The delivery limit of a queue, and the highest delivery count known.
+
+    `empty_at` is a time when the queue was empty, if known: earlier peeks cost none of the messages
+    in it now.
+    """
+
+    limit: int
+    spent: int
+    empty_at: datetime | None = None
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.spent)
+
+    @property
+    def is_short(self) -> bool:
+        return self.remaining <= RESERVE
+
+    @property
+    def sentence(self) -> str:
+        left = (
+            f"The first messages have {self.remaining} of {self.limit} deliveries left. Each peek "
+            "uses one, and RabbitMQ drops a message after the last one."
+        )
+        if self.is_short:
+            return f"{left} Delayboard reserves the last {RESERVE} for consumers."
+        return f"{left} Delayboard counts other deliveries only of messages that it peeked."
+
+
+def find_costs(queue: Queue, version: tuple[int, ...]) -> int | None:
+    """The delivery limit that peeks are counted against; None where they cost nothing."""
+    return None if version >= (4, 3) else delivery_limit(queue, version)
+
+
+def read_now(broker: Broker, queue: Queue, version: tuple[int, ...]) -> tuple[Queue, ...]:
+    """Returns the queue as it may be in force now; each of them has to allow the peek.
+
+    Reads the policies from the broker on versions where a peek can cost a delivery: a snapshot
+    may show a delivery limit that was lowered since. Raises NotFound, and Unsupported when they
+    cannot be read.
+    """
+    if queue.type != "quorum" or version >= (4, 3):
+        return (queue,)
+    if not version:
+        raise Unsupported(f"The broker does not report its version. {NOT_PEEKED}")
+    try:
+        with Management(broker.address, seconds=READ_SECONDS) as management:
+            return read_queue(management, queue.name)
+    except NotFound:
+        raise
+    except BrokerError as error:
+        raise Unsupported(f"{error} {NOT_PEEKED}") from error
+
+
+def read_budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:
+    """None where a peek costs nothing, or harms in another way."""
+    limit = find_costs(queue, snapshot.version_tuple)
+    if limit is None:
+        return None
+    found = _counts(broker, queue.name).first()
+    numbers = snapshot.numbers.get(queue.name)
+    empty_at = None
+    if numbers is not None and numbers.messages == 0:
+        empty_at = snapshot.taken_at - STATISTICS_LAG
+    if found is None or (empty_at and found.last_at < empty_at):
+        return Budget(limit, 0, empty_at)
+    return Budget(limit, found.peeks)
+
+
+def count_peek(broker: Broker, queue: Queue, before: Budget) -> int:
+    """Count a peek that is about to be made; the new count. Raises Unsupported when it is short.
+
+    Two peeks at once are both counted.
+    """
+    name, now = clean(queue.name), timezone.now()
+    PeekCount.objects.get_or_create(broker=broker, queue=name, defaults={"last_at": now})
+    counts = _counts(broker, queue.name)
+    if before.empty_at is not None:
+        counts.filter(last_at__lt=before.empty_at).update(peeks=0)
+    if not counts.filter(peeks__lt=before.limit - RESERVE).update(
+        peeks=F("peeks") + 1, last_at=now
+    ):
+        raise Unsupported(Budget(before.limit, counts.get().peeks).sentence)
+    return counts.get().peeks
+
+
+def learn_deliveries(
+    broker: Broker, queue: Queue, counted: int, most: int, *, saw_all: bool
+) -> None:
+    """Take in the greatest number of deliveries that the messages of a peek had before it.
+
+    It is the truth where the peek `saw_all` of them and nobody else peeked since `counted`.
+    """
+    counts = _counts(broker, queue.name)
+    if saw_all and counts.filter(peeks=counted).update(peeks=most + 1):
+        return
+    counts.update(peeks=Greatest(F("peeks"), most + 1))
+
+
+def count_deliveries(message: Message) -> int:
+    """How often it was delivered and requeued, according to the broker."""
+    found = [message.headers.get(name) for name in COUNTED_BY_QUEUE]
+    return max((n for n in found if isinstance(n, int) and not isinstance(n, bool)), default=0)
+
+
+def _counts(broker: Broker, queue: str) -> QuerySet[PeekCount]:
+    return PeekCount.objects.filter(broker=broker, queue=clean(queue))

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from delayboard.dead_letters.export_messages import write_messages
 from delayboard.dead_letters.search import QueryError, search_by
-from delayboard.dead_letters.transfer.serialize import write
 from topology import audit
 from topology.content.export_format import FORMS
 from topology.content.text import count_of
@@ -44,7 +44,7 @@ class Command(BoardCommand):
         out = getattr(sys.stdout, "buffer", None)
         written = 0
         try:
-            for line in write(form, search.messages(), NOTHING):
+            for line in write_messages(form, search.messages(), NOTHING):
                 written += 1
                 if out is None:
                     self.stdout.write(line.decode(), ending="")

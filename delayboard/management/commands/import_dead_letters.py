@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from delayboard.dead_letters.transfer.import_lines import import_messages
+from delayboard.dead_letters.import_messages import import_messages
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import ExitCode
 from topology.management.find_rows import find_broker

@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from delayboard.dead_letters.message.presentation import example
 from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parked.edit_groups import (
     MOST_MERGED,
@@ -22,6 +21,7 @@ from delayboard.dead_letters.parked.edit_groups import (
     write_note,
 )
 from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
+from delayboard.dead_letters.presentation import example
 from delayboard.dead_letters.replay.targets import UNKNOWN_TARGET
 from delayboard.dead_letters.replay.verdicts import check_default
 from delayboard.models import MessageGroup

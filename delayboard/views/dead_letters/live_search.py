@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from analytics.events import clean
 from analytics.search.query import LONGEST, QueryError, parse
-from delayboard.dead_letters.message.presentation import show_whole
+from delayboard.dead_letters.presentation import show_whole
 from delayboard.dead_letters.search.live_queues import (
     SearchedQueue,
     search_queues,

@@ -10,10 +10,14 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from delayboard.dead_letters.message.history import build_history, build_later_steps
-from delayboard.dead_letters.message.path import MOST_DEATHS, path_diagram
-from delayboard.dead_letters.message.presentation import show_whole
+from delayboard.dead_letters.message_history import (
+    MOST_DEATHS,
+    build_history,
+    build_later_steps,
+    path_diagram,
+)
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
+from delayboard.dead_letters.presentation import show_whole
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.verdicts import check_default
 from delayboard.models import ParkedMessage
@@ -31,7 +35,7 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     row = _row(broker, pk)
     audit.record(request.user, "parked message read", broker=broker, what=_describe(row))
     rules = redaction.rules_for(request.user, broker)
-    (seen,) = peek.number([row.message])
+    (seen,) = peek.number_messages([row.message])
     shown = show_whole(seen, redaction=rules)
     known = snapshots.fresh(broker)
     headers = rules.headers(row.message.headers)

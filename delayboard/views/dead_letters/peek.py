@@ -13,11 +13,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from analytics.events import clean
-from delayboard.dead_letters.message.presentation import Shown, show
 from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parked.consume import make_store
 from delayboard.dead_letters.parked.store_batch import StoreFailed
-from delayboard.dead_letters.queues import peek, peek_limit
+from delayboard.dead_letters.presentation import Shown, show
+from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked
 from delayboard.dead_letters.replay.targets import find_delay_queues
 from delayboard.models import DeadLetterQueue
@@ -77,7 +77,7 @@ def _permission(broker: Broker, queue: Queue, known: Latest) -> peek.Permission 
     """None while nothing is known of the broker."""
     if known.snapshot is None:
         return None
-    budget = peek_limit.budget(broker, queue, known.snapshot)
+    budget = peek.read_budget(broker, queue, known.snapshot)
     return peek.permission(queue, known.snapshot, budget)
 
 

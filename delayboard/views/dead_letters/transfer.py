@@ -11,9 +11,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from analytics.views.streaming import download
+from delayboard.dead_letters.export_messages import write_messages
+from delayboard.dead_letters.import_messages import import_messages
 from delayboard.dead_letters.search import QueryError, matching
-from delayboard.dead_letters.transfer.import_lines import import_messages
-from delayboard.dead_letters.transfer.serialize import write
 from delayboard.views.dead_letters.messages import query_of
 from topology import access, audit, redaction
 from topology.content.export_format import FORMS
@@ -37,7 +37,9 @@ def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse
     audit.record(
         request.user, "parked messages exported", broker=broker, what=query, details=details
     )
-    answer: Any = download(request, write(form, rows, hidden), form, f"dead-letters-{broker.slug}")
+    answer: Any = download(
+        request, write_messages(form, rows, hidden), form, f"dead-letters-{broker.slug}"
+    )
     return answer  # type: ignore[no-any-return]
 
 

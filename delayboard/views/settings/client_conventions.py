@@ -10,10 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.dead_letters.message.presentation import example
-from delayboard.dead_letters.message.try_convention import try_convention
 from delayboard.dead_letters.parked.groups import newest_of
 from delayboard.dead_letters.parked.redact_cause import seen_group
+from delayboard.dead_letters.presentation import example, try_convention
 from delayboard.forms.client_convention import ClientConventionForm, make_values, write_place
 from delayboard.models import MessageGroup
 from delayboard.views.show_refusal import show_refusal

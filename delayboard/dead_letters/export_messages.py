@@ -59,7 +59,7 @@ def uid_of(parked_message: ParkedMessage) -> str:
     return f"{parked_message.pk}-{hashlib.sha256(sentence.encode()).hexdigest()[:32]}"
 
 
-def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dict[str, Any]:
+def make_record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dict[str, Any]:
     """All of a message with its group, without loss; or, where rules hide something, with
     HIDDEN in its place and `masked` true."""
     properties = read_properties(bytes(parked_message.properties))
@@ -106,14 +106,14 @@ def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dic
     return values | _body(hidden.body(body))
 
 
-def line(values: Mapping[str, Any]) -> bytes:
+def make_line(values: Mapping[str, Any]) -> bytes:
     return orjson.dumps(values) + b"\n"
 
 
-def row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:
+def make_row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:
     """By COLUMNS."""
     properties: Properties = read_properties(bytes(parked_message.properties))
-    values = record(parked_message, b"", hidden)
+    values = make_record(parked_message, b"", hidden)
     found = values | values["group"]
     found |= {
         "id": parked_message.pk,
@@ -165,17 +165,19 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def write(form: str, parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
+def write_messages(
+    form: str, parked_messages: ParkedMessages, hidden: Redaction
+) -> Iterator[bytes]:
     return write_export(
         form,
         COLUMNS,
-        read(parked_messages),
-        lambda pair: line(record(*pair, hidden)),
-        lambda pair: row(*pair, hidden),
+        read_messages(parked_messages),
+        lambda pair: make_line(make_record(*pair, hidden)),
+        lambda pair: make_row(*pair, hidden),
     )
 
 
-def read(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:
+def read_messages(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:
     """Each message with its body, the newest first."""
     rows = parked_messages.select_related("group", "broker").order_by("-pk")
     rest = rows

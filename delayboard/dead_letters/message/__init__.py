@@ -1,1 +1,0 @@
-"""One dead letter as a person reads it: content, history, path."""

@@ -1,1 +1,0 @@
-"""Parked messages as a file: out of one Delayboard, into another (docs/dead-letters.md)."""
