@@ -31,6 +31,7 @@ from delayboard.models.scheduled_change import OPEN, REPLACING, UNDOABLE
 from topology import audit, work
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
+from topology.content.export_format import format_moment
 from topology.definitions import INTERCEPTION_PREFIX
 from topology.models import Broker, Topology, Work, WorkState
 from topology.models.read_only import refuse_read_only
@@ -174,3 +175,23 @@ def wake(interception: Interception) -> None:
     """Let a worker attend to it in time."""
     waiting = Work.objects.filter(pk=interception.work_id, state=WorkState.WAITING)
     waiting.update(not_before_at=begins_at(interception))
+
+
+def make_record(row: ScheduledChange) -> dict[str, Any]:
+    """A line of `scheduled changes --json`, and the API's answer."""
+    return {
+        "kind": "change",
+        "id": row.pk,
+        "change": row.kind,
+        "state": row.status,
+        "broker": row.broker.slug,
+        "topology": row.topology.slug,
+        "destination": row.destination,
+        "message": row.key,
+        "due_at": format_moment(row.due_at),
+        "new_due_at": format_moment(row.new_due_at),
+        "requested_at": format_moment(row.requested_at),
+        "ended_at": format_moment(row.ended_at),
+        "may_be_duplicated": row.may_be_duplicated,
+        "error": row.error,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.db.models import Count
@@ -17,7 +17,11 @@ REASONS = 5
 
 
 def format_line(kind: str, **values: Any) -> str:
-    return json.dumps({"kind": kind, **values}, ensure_ascii=False, separators=(",", ":"))
+    return _format({"kind": kind, **values})
+
+
+def _format(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def describe_dry_run(batch: ReplayBatch) -> Iterator[str]:
@@ -81,27 +85,18 @@ def _describe_twin(item: ReplayItem) -> str:
 
 def format_dry_run(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
     for route in batch.routes.filter(items_number__gt=0):
-        yield format_line("route", messages=route.items_number, **_list_route(route))
+        yield format_line("route", messages=route.items_number, **summary.make_route_record(route))
     if with_messages:
         for item in _read_items(batch):
             named = {"parked_message": item.parked_message_id, "message_id": item.message_id}
-            verdict = _list_route(item.route) if item.route else {}
+            verdict = summary.make_route_record(item.route) if item.route else {}
             if item.is_repeat:
                 verdict |= {
                     "repeat_of": item.parked_message.repeat_of_id if item.parked_message else None,
                     "is_excluded": item.state == ItemState.EXCLUDED,
                 }
             yield format_line("message", position=item.position, **named, **verdict)
-    some, _ = count_good(batch)
-    yield format_line(
-        "dry-run",
-        replay=batch.pk,
-        state=batch.state,
-        selected=batch.selected,
-        repeats=batch.repeats,
-        excluded=batch.excluded,
-        good=some,
-    )
+    yield _format(summary.make_dry_run_record(batch))
 
 
 def count_good(batch: ReplayBatch) -> tuple[int, int]:
@@ -145,17 +140,7 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
 
 
 def format_outcome(batch: ReplayBatch) -> str:
-    return format_line(
-        "replay",
-        replay=batch.pk,
-        state=batch.state,
-        why=batch.state_why,
-        selected=batch.selected,
-        **batch.counts(),
-        may_be_duplicated=batch.doubled,
-        delivered=batch.delivered,
-        died_again=batch.died,
-    )
+    return _format(summary.make_replay_record(batch))
 
 
 def _describe_state(batch: ReplayBatch) -> str:
@@ -167,14 +152,3 @@ def _describe_state(batch: ReplayBatch) -> str:
 def _read_items(batch: ReplayBatch) -> Iterator[ReplayItem]:
     rows = batch.items.select_related("route", "parked_message").defer("parked_message__properties")
     return rows.order_by("position").iterator(1000)
-
-
-def _list_route(route: ReplayRoute) -> dict[str, Any]:
-    return {
-        "exchange": route.exchange,
-        "routing_key": route.routing_key,
-        "ending": route.ending,
-        "is_good": route.is_good,
-        "verdict": route.verdict,
-        "after_ms": route.after_ms,
-    }

@@ -15,13 +15,13 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import Filter
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
 from delayboard.changes.other_messages import count_other_messages
-from delayboard.changes.request import describe, request, undo
+from delayboard.changes.request import describe, make_record, request, undo
 from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ChangeKind, ScheduledChange
 from delayboard.models.scheduled_change import UNDOABLE
 from topology.broker.errors import BrokerError
-from topology.content.export_format import compact_json, format_moment
+from topology.content.export_format import compact_json
 from topology.content.text import count_of
 from topology.database import paging
 from topology.delays import MOMENT_HELP, MomentError, read_moment
@@ -130,7 +130,7 @@ def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> Non
         rows = rows.filter(named | Q(pk__in=_numbers(names)))
     for row in islice(rows.iterator(), given["limit"]):
         if given["json"]:
-            write(compact_json(_record(row)))
+            write(compact_json(make_record(row)))
             continue
         until = f", new due time {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
         doubt = ", may be duplicated" if row.may_be_duplicated else ""
@@ -151,25 +151,6 @@ def _matching(given: Mapping[str, Any], filters: Filter) -> QuerySet[ScheduledCh
 
 def _numbers(names: Iterable[str]) -> set[int]:
     return {number for name in names if (number := paging.row_number(name)) is not None}
-
-
-def _record(row: ScheduledChange) -> dict[str, Any]:
-    return {
-        "kind": "change",
-        "id": row.pk,
-        "change": row.kind,
-        "state": row.status,
-        "broker": row.broker.slug,
-        "topology": row.topology.slug,
-        "destination": row.destination,
-        "message": row.key,
-        "due_at": format_moment(row.due_at),
-        "new_due_at": format_moment(row.new_due_at),
-        "requested_at": format_moment(row.requested_at),
-        "ended_at": format_moment(row.ended_at),
-        "may_be_duplicated": row.may_be_duplicated,
-        "error": row.error,
-    }
 
 
 def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:

@@ -79,6 +79,7 @@ def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
     return {
         "findings": [
             {
+                "key": one.key,
                 "rule": one.rule.id,
                 "severity": one.severity.key,
                 "title": one.title,

@@ -47,15 +47,26 @@ class TopologyCommand(BoardCommand):
 
     @abstractmethod
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
-        """Raises Refusal, BrokerError, ParamsError and BadInput."""
+        """`user` of the options is who acts, by default Delayboard itself.
+
+        Raises Refusal, BrokerError, ParamsError and BadInput.
+        """
+
+    def make_document(self, topology: Topology, result: Result) -> dict[str, Any]:
+        """What `--json` prints, and the API answers."""
+        head = {
+            "topology": topology.slug,
+            "broker": topology.broker.slug,
+            "state": topology.state,
+        }
+        return {**head, **result.fields}
 
     def handle(self, *args: Any, **options: Any) -> None:
-        slug = options["topology"]
-        topology = find_topology(slug)
+        topology = find_topology(options["topology"])
         result = self.act(topology, options)
         if options["json"]:
-            head = {"topology": slug, "broker": topology.broker.slug, "state": topology.state}
-            self.stdout.write(json.dumps({**head, **result.fields}, indent=2, ensure_ascii=False))
+            document = self.make_document(topology, result)
+            self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
         else:
             for line in result.lines:
                 self.stdout.write(visible(line))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
+from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 
@@ -397,3 +398,42 @@ def count_died_before(batch: ReplayBatch) -> int:
         return 0
     ids = batch.items.exclude(parked_message=None).order_by().values("parked_message")
     return ReplayItem.objects.filter(died_as__in=ids).values("died_as").distinct().count()
+
+
+def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
+    """The state and the counts of a replay: a line of the command, and the API's answer."""
+    return {
+        "kind": "replay",
+        "replay": batch.pk,
+        "state": batch.state,
+        "why": batch.state_why,
+        "selected": batch.selected,
+        **batch.counts(),
+        "may_be_duplicated": batch.doubled,
+        "delivered": batch.delivered,
+        "died_again": batch.died,
+    }
+
+
+def make_dry_run_record(batch: ReplayBatch) -> dict[str, Any]:
+    found = summarize_dry_run(batch)
+    return {
+        "kind": "dry-run",
+        "replay": batch.pk,
+        "state": batch.state,
+        "selected": batch.selected,
+        "repeats": batch.repeats,
+        "excluded": batch.excluded,
+        "good": found.number - found.bad,
+    }
+
+
+def make_route_record(route: ReplayRoute) -> dict[str, Any]:
+    return {
+        "exchange": route.exchange,
+        "routing_key": route.routing_key,
+        "ending": route.ending,
+        "is_good": route.is_good,
+        "verdict": route.verdict,
+        "after_ms": route.after_ms,
+    }

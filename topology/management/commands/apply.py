@@ -50,7 +50,7 @@ class Command(TopologyCommand):
             lines = (*plan_lines(plan), refusal or "Dry run: Delayboard changed nothing.")
             fields = {"dry_run": True, "refusal": refusal, "changes": plan_fields(plan)}
             return Result(not refusal, lines, fields)
-        applied = provision.apply(None, topology)
+        applied = provision.apply(options.get("user"), topology)
         fields = {"created": applied.created, "changes": plan_fields(applied.plan)}
         return Result(True, (applied.sentence,), fields)
 

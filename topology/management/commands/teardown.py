@@ -40,7 +40,7 @@ class Command(TopologyCommand):
             end = refusal or "Dry run: Delayboard changed nothing."
             fields = {"dry_run": True, "refusal": refusal, **_fields(teardown)}
             return Result(not refusal, (*_lines(teardown), end), fields)
-        done = provision.remove(None, topology, typed_name=options["confirm"])
+        done = provision.remove(options.get("user"), topology, typed_name=options["confirm"])
         return Result(True, (*_lines(done), f"{len(done.deletes)} objects deleted."), _fields(done))
 
 

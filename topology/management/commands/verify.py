@@ -27,7 +27,7 @@ class Command(TopologyCommand):
 
     def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
         refuse_deleted(topology)
-        verdict = provision.check(None, topology)
+        verdict = provision.check(options.get("user"), topology)
         lines = (
             *plan_lines(verdict.plan),
             *(f"{'ok' if one.holds else 'FAILED'}: {one.sentence}" for one in verdict.checks),
