@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from delayboard.api.door import api
 from delayboard.views import (
     broker_start,
     delay_migration,
@@ -45,7 +46,7 @@ from delayboard.views.settings import (
     system,
 )
 from delayboard.views.sign_in import groups as group_roles
-from delayboard.views.sign_in import permissions, sessions, sign_in
+from delayboard.views.sign_in import permissions, sessions, sign_in, tokens
 
 handler500 = "delayboard.views.errors.show_server_error"
 # What people may edit of these, other pages show.
@@ -160,6 +161,8 @@ urlpatterns = [
     path("second-factor/", include("allauth.mfa.urls")),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/end/", sessions.session_end, name="session_end"),
+    path("tokens/", tokens.api_tokens, name="api_tokens"),
+    path("tokens/revoke/", tokens.api_token_revoke, name="api_token_revoke"),
     path("sign-in/", group_roles.group_roles, name="group_roles"),
     path("sign-in/change/", group_roles.group_role_change, name="group_role_change"),
     path("permissions/", permissions.permissions, name="permissions"),
@@ -203,6 +206,7 @@ urlpatterns = [
         firehose.firehose_switch,
         name="firehose_switch",
     ),
+    path("api/v1/<path:path>", api, name="api"),
     path("", include("topology.urls")),
     path("", include("analytics.urls")),
     path("admin/", admin.site.urls),

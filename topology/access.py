@@ -31,6 +31,18 @@ def remember_grants(*users: User) -> None:
             user.remembered_grants = found[user.pk]  # type: ignore[attr-defined]
 
 
+def limit_grants(user: User, role: Role, brokers: Collection[int] | None) -> None:
+    """Keep the grants on this object as `remember_grants` does, with at most this role.
+
+    They hold only on the brokers with these ids, unless this is None.
+    """
+    held = _grants(user)
+    if brokers is not None:
+        held = {pk: max(held.get(pk, 0), held.get(None, 0)) for pk in brokers}
+    limited = {pk: min(grant, role) for pk, grant in held.items() if grant}
+    user.remembered_grants = limited  # type: ignore[union-attr]
+
+
 def _grants(user: User) -> Mapping[int | None, int]:
     """The role by broker id; the key None means every broker."""
     remembered: Mapping[int | None, int] | None = getattr(user, "remembered_grants", None)

@@ -19,6 +19,8 @@ from topology.models import AuditEntry, Broker
 Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
 # The outcome of an action that has not ended, or whose process died.
 BEGUN = "begun"
+# An account that acts by a token of the API has its name in this attribute; entries have it too.
+ACTS_BY = "token"
 # A provider gives one customer a whole network of IPv6 (RFC 6177: a /64 at least).
 NETWORK_BITS = 64
 NOT_WRITTEN = (
@@ -39,6 +41,7 @@ def record(user: Actor, action: str, **entry: Unpack[Entry]) -> AuditEntry:
     """Add an entry, with the outcome "done" by default. `user` None is Delayboard itself."""
     is_account = user is not None and user.is_authenticated
     broker = entry.get("broker")
+    token: str = getattr(user, ACTS_BY, "")
     return AuditEntry.objects.create(
         user_id=user.pk if is_account and user else None,
         username=user.get_username() if is_account and user else "delayboard",
@@ -47,7 +50,7 @@ def record(user: Actor, action: str, **entry: Unpack[Entry]) -> AuditEntry:
         broker_name=broker.name if broker else "",
         what=entry.get("what", "")[:500],
         outcome=entry.get("outcome", "done")[:500],
-        details=dict(entry.get("details") or {}),
+        details=dict(entry.get("details") or {}) | ({ACTS_BY: token} if token else {}),
     )
 
 
@@ -102,9 +105,10 @@ def _end(entry: AuditEntry, outcome: str, details: Mapping[str, Any] | None) -> 
     rows = AuditEntry.objects.filter(pk=entry.pk)
     name = f"The end of the audit entry “{entry.action} {entry.what}” of {entry.username}"
     where = f" at {entry.broker_name}" if entry.broker_name else ""
+    token = {ACTS_BY: entry.details[ACTS_BY]} if ACTS_BY in entry.details else {}
     try_write(
         f"{name}{where}, “{outcome[:500]}”,",
-        lambda: rows.update(outcome=outcome[:500], details=dict(details or {})),
+        lambda: rows.update(outcome=outcome[:500], details=dict(details or {}) | token),
         is_audit=True,
     )
 

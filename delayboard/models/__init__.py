@@ -10,6 +10,7 @@ from delayboard.models.alert import (
     AlertReceiver,
     AlertState,
 )
+from delayboard.models.api_token import ApiAnswer, ApiToken
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.counter_sample import CounterSample
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState

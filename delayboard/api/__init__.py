@@ -1,0 +1,1 @@
+"""The API: one more door over the functions that pages and commands call."""

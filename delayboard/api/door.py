@@ -1,0 +1,112 @@
+"""The one view of the API: token, rate limit, idempotency; then the operation.
+
+django-ninja is loaded by the first request, so no process that serves none pays for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.core.cache import cache
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from structlog.contextvars import bind_contextvars
+
+from delayboard.api.problem import Problem, answer_problem
+from delayboard.models import ApiAnswer, ApiToken
+from delayboard.sign_in.tokens import TokenError, find_token
+
+REQUESTS_PER_MINUTE = 600
+LONGEST_KEY = 255
+KEPT_HEADERS = ("Content-Type", "Location")
+KEPT = timedelta(days=1)
+
+
+@csrf_exempt
+@login_not_required
+def api(request: HttpRequest, path: str) -> HttpResponse:
+    """Sign-ins of browsers do not count, so no page of another site can send a change."""
+    try:
+        token = find_token(request)
+    except TokenError as error:
+        answer = answer_problem(Problem(401, str(error)))
+        answer["WWW-Authenticate"] = "Bearer"
+        return answer
+    bind_contextvars(actor_id=token.user_id)
+    request.user = token.user
+    if refused := _refuse_too_many(token):
+        return refused
+    key = request.headers.get("Idempotency-Key", "")
+    if request.method in ("GET", "HEAD") or not key:
+        return _run(request, path)
+    return _run_once(request, path, token, key)
+
+
+def _run(request: HttpRequest, path: str) -> HttpResponse:
+    from delayboard.api.site import find_view
+
+    answer = find_view(request, path)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def _refuse_too_many(token: ApiToken) -> HttpResponse | None:
+    """Counts in this process: with several, each allows so many."""
+    minute, second = divmod(int(time.time()), 60)
+    name = f"api:{token.digest}:{minute}"
+    cache.add(name, 0, 120)
+    if cache.incr(name) <= REQUESTS_PER_MINUTE:
+        return None
+    sentence = (
+        f"The token “{token.name}” sent more than {REQUESTS_PER_MINUTE} requests in a minute. "
+        "Wait until the next minute."
+    )
+    answer = answer_problem(Problem(429, sentence))
+    answer["Retry-After"] = str(60 - second)
+    return answer
+
+
+def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> HttpResponse:
+    """Store the answer for a day, and give it to each repeat. A refusal changes nothing and is not
+    stored."""
+    if len(key) > LONGEST_KEY or not key.isprintable():
+        return answer_problem(
+            Problem(400, f"Idempotency-Key has at most {LONGEST_KEY} characters.")
+        )
+    asked = f"{request.method} {request.get_full_path()}\n".encode() + request.body
+    digest = hashlib.sha256(asked).hexdigest()
+    ApiAnswer.objects.filter(created_at__lt=timezone.now() - KEPT).delete()
+    try:
+        with transaction.atomic():
+            row = ApiAnswer.objects.create(token=token, key=key, request=digest)
+    except IntegrityError:
+        return _repeat(ApiAnswer.objects.get(token=token, key=key), digest)
+    answer = _run(request, path)
+    if 400 <= answer.status_code < 500:
+        row.delete()
+        return answer
+    headers = {name: answer[name] for name in KEPT_HEADERS if name in answer}
+    values: dict[str, Any] = {"status": answer.status_code, "headers": headers}
+    ApiAnswer.objects.filter(pk=row.pk).update(**values, body=answer.content.decode())
+    return answer
+
+
+def _repeat(row: ApiAnswer, digest: str) -> HttpResponse:
+    if row.request != digest:
+        sentence = "Another request has this Idempotency-Key. Send a new key."
+        return answer_problem(Problem(422, sentence))
+    if row.status is None:
+        sentence = (
+            "The first request with this Idempotency-Key has no answer yet, or its process ended. "
+            "Check what it changed before you send a new key."
+        )
+        return answer_problem(Problem(409, sentence))
+    answer = HttpResponse(row.body, status=row.status, headers=row.headers)
+    answer["Idempotent-Replayed"] = "true"
+    return answer

@@ -1,0 +1,40 @@
+"""Errors of the API: problem details (RFC 9457) with the sentence that the page shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from django.http import HttpResponse
+
+MEDIA_TYPE = "application/problem+json"
+# What a client may get from every operation.
+STATUSES = (400, 401, 403, 404, 405, 409, 422, 429, 500, 503)
+
+
+@dataclass(frozen=True)
+class Problem(Exception):
+    """`errors` has a sentence by the name of a field, for wrong input."""
+
+    status: int
+    detail: str
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+def answer_problem(problem: Problem) -> HttpResponse:
+    values = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+    }
+    if problem.errors:
+        values["errors"] = dict(problem.errors)
+    answer = HttpResponse(
+        json.dumps(values, ensure_ascii=False), status=problem.status, content_type=MEDIA_TYPE
+    )
+    if problem.status == 503:
+        answer["Retry-After"] = "10"
+    return answer

@@ -1,0 +1,577 @@
+"""What requests and answers have; the documents of commands are described, and made elsewhere."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel as Schema
+from pydantic import ConfigDict, Field
+
+Item = TypeVar("Item")
+
+
+class Body(Schema):
+    """Unknown fields are refused, and no text is taken for a number."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class ProblemDetails(Schema):
+    """RFC 9457. `detail` is the sentence that the page shows, `errors` one for each wrong field."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: dict[str, str] = Field(default_factory=dict)
+
+
+class Page(Schema, Generic[Item]):
+    """`next` is the parameter `after` of the next page, null on the last."""
+
+    items: list[Item]
+    next: str | None
+
+
+class Confirmation(Body):
+    """`confirm` is the broker's name, which changes of production brokers need."""
+
+    confirm: str = ""
+
+
+class NameConfirmation(Body):
+    """`confirm` is the topology's name where the page asks for it."""
+
+    confirm: str = ""
+
+
+class Broker(Schema):
+    """`error` says why the snapshot is not newer; numbers are null while they are unknown."""
+
+    slug: str
+    name: str
+    environment: str
+    is_production: bool
+    is_read_only: bool
+    vhost: str
+    version: str | None
+    taken_at: datetime | None
+    error: str
+    queues: int | None
+    messages: int | None
+    alarms: list[str]
+
+
+class Route(Schema):
+    """As `walk --json` prints it."""
+
+    routed: bool
+    outcomes: list[dict[str, Any]]
+
+
+class Discovered(Schema):
+    """`topology` is the slug of the one that manages it, null where nobody does."""
+
+    kind: str
+    name: str
+    queues: list[str]
+    waiting: int | None
+    topology: str | None
+
+
+class Adoption(Body):
+    kind: str
+    name: str
+
+
+class Adopted(Schema):
+    topology: str
+    changes: list[Change]
+
+
+class Topology(Schema):
+    """`drift` is null while the topology is in sync, as the worker last saw it."""
+
+    slug: str
+    name: str
+    kind: str
+    broker: str
+    state: str
+    params: dict[str, Any]
+    delays: str
+    is_adopted: bool
+    applied_at: datetime | None
+    drift: Drift | None
+
+
+class Drift(Schema):
+    since_at: datetime
+    objects: int
+    missing: int
+    changed: int
+    sentence: str
+
+
+class Change(Schema):
+    """`sign` is create, present or conflict."""
+
+    sign: str
+    object: list[Any]
+    title: str
+    differences: list[dict[str, Any]]
+
+
+class TopologyDocument(Schema):
+    """The fields that every document of a topology begins with."""
+
+    model_config = ConfigDict(extra="allow")
+    topology: str
+    broker: str
+    state: str
+
+
+class Plan(TopologyDocument):
+    """As `plan --json` prints it."""
+
+    in_sync: bool
+    refusal: str
+    changes: list[Change]
+    replacing: list[str]
+    replacements: list[dict[str, Any]]
+
+
+class Verification(TopologyDocument):
+    """As `verify --json` prints it."""
+
+    holds: bool
+    checks: list[dict[str, Any]]
+    not_tried: list[str]
+    changes: list[Change]
+
+
+class Applied(TopologyDocument):
+    """As `apply --json` prints it; with `dry_run` what would be created, and why not."""
+
+    changes: list[Change]
+
+
+class Teardown(TopologyDocument):
+    """As `teardown --json` prints it."""
+
+    deletes: list[dict[str, Any]]
+    keeps: list[dict[str, Any]]
+
+
+class WaitingMessage(Schema):
+    """As `scheduled --json` prints it."""
+
+    kind: str
+    id: int
+    broker: str
+    topology: str
+    destination: str
+    due_at: str | None
+    state: str
+    overdue_ms: int | None
+    requested_delay_ms: int
+    published_at: str | None
+    published_at_source: str
+    published_by: str
+    exchange: str
+    routing_key: str
+    entered_at: str | None
+    queue: str
+    hops: int | None
+    remaining_hops: int | None
+    attempt: int
+    message_id: str
+    correlation_id: str
+    content_id: str
+    content_type: str
+    size_bytes: int
+    source: str
+    headers: dict[str, Any]
+    masked: bool
+
+
+class WaitingPage(Page[WaitingMessage]):
+    """`doubts` say why the list may be incomplete; `matching` is null where nobody counted."""
+
+    matching: int | None
+    doubts: list[str]
+
+
+class Retry(WaitingMessage):
+    """`round` numbers its trips through the delay; `of` is null where only its consumer knows."""
+
+    round: int
+    of: int | None
+    failed: str
+
+
+class ChangeRequest(Body):
+    """`messages` are ids of the list; `to` is the new due time of a reschedule.
+
+    `kind` is cancel, reschedule or deliver_now.
+    """
+
+    kind: str
+    messages: list[int] = Field(min_length=1, max_length=200)
+    to: str = ""
+    confirm: str = ""
+
+
+class ChangeVerdict(Schema):
+    """`problem` says why the message cannot be changed, "" where it can."""
+
+    message: int
+    problem: str
+    takes_effect_at: datetime | None
+    publishes_copy: bool
+    other_messages: int
+
+
+class ScheduledChange(Schema):
+    """As `scheduled changes --json` prints it."""
+
+    kind: str
+    id: int
+    change: str
+    state: str
+    broker: str
+    topology: str
+    destination: str
+    message: str
+    due_at: str | None
+    new_due_at: str | None
+    requested_at: str | None
+    ended_at: str | None
+    may_be_duplicated: bool
+    error: str
+
+
+class Publishing(Body):
+    """Through a topology, with a delay or a due time; or to an exchange of a broker.
+
+    `headers` is a JSON object, `body_format` text, json or base64, `count` many messages at `rate`.
+    """
+
+    topology: str = ""
+    delay: str = ""
+    due_at: str = ""
+    target: str = ""
+    broker: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    body: str = ""
+    body_format: str = "text"
+    content_type: str = ""
+    headers: dict[str, Any] = Field(default_factory=dict)
+    persistent: bool = True
+    priority: int | None = None
+    expiration: str = ""
+    correlation_id: str = ""
+    message_id: str = ""
+    type: str = ""
+    count: int | None = None
+    rate: float | None = None
+    confirm: str = ""
+
+
+class Prediction(Schema):
+    """The line `predicted` of `publish --json`."""
+
+    state: str
+    sentence: str
+
+
+class Publication(Schema):
+    """`state` is sending, confirmed, refused or unknown; `sentence` says what was observed."""
+
+    id: UUID
+    broker: str
+    topology: str | None
+    state: str
+    sentence: str
+    error: str
+    message_id: str
+    created_at: datetime
+    due_at: datetime | None
+
+
+class PublishJob(Schema):
+    id: UUID
+    broker: str
+    state: str
+    number: int
+    published: int
+    returned: int
+    unknown: int
+    repeated: int
+
+
+class DeadLetterQueue(Schema):
+    """`status` is confirmed, proposed or other; numbers are null while they are unknown."""
+
+    name: str
+    status: str
+    messages: int | None
+    parked: int
+    parks_automatically: bool
+
+
+class Group(Schema):
+    """What a redaction rule hides is `redacted`."""
+
+    id: int
+    broker: str
+    title: str
+    died_in: str
+    reason: str
+    exchange: str
+    routing_key: str
+    exception: str
+    exception_message: str
+    message_type: str
+    parked: int
+    discarded: int
+    replaying: int
+    delayed: int
+    replayed: int
+    total: int
+    first_at: datetime
+    last_at: datetime
+    note: str
+    link: str
+
+
+class ParkedLine(Schema):
+    """`beginning` of the body is null for the role viewer."""
+
+    id: int
+    queue: str
+    group: int
+    state: str
+    message_id: str
+    deaths: int | str
+    died_at: datetime | str | None
+    parked_at: datetime
+    size: int
+    repeat_of: int | None
+    beginning: str | None
+
+
+class ParkedMessage(Schema):
+    """As `export_dead_letters` writes it."""
+
+    model_config = ConfigDict(extra="allow")
+    uid: str
+    broker: str
+    queue: str
+    state: str
+    masked: bool
+
+
+class ParkingRequest(Body):
+    queue: str
+
+
+class Parking(Schema):
+    """`state` is that of its task; `requested` is null while nobody counted."""
+
+    id: int
+    broker: str
+    queue: str
+    state: str
+    requested: int | None
+    parked: int
+    repeats: int
+
+
+class Selection(Body):
+    """One of the three: ids of parked messages, the id of a group, or a search."""
+
+    parked_messages: list[int] | None = Field(default=None, min_length=1, max_length=1000)
+    group: int | None = None
+    query: str | None = Field(default=None, max_length=500)
+    confirm: str = ""
+
+
+class ParkedChange(Schema):
+    """`id` is null where few messages were changed at once."""
+
+    id: int | None
+    state: str
+    requested: int | None
+    changed: int
+
+
+class ReplayOptions(Body):
+    """As the page has them; what is not sent keeps its value.
+
+    `mode` is default, first_queue, typed (with `exchange` and `key`) or delay (with `topology`).
+    """
+
+    mode: str | None = None
+    exchange: str | None = None
+    key: str | None = None
+    topology: str | None = None
+    delay: str | None = None
+    order: str | None = None
+    rate: float | None = None
+    canary: int | None = None
+    canary_seconds: int | None = None
+    canary_goes_on: bool | None = None
+    undo_seconds: int | None = None
+    most_replays: int | None = None
+    stop_after: int | None = None
+    limit: int | None = None
+    include_repeats: bool | None = None
+    keep_counters: bool | None = None
+    unwraps: bool | None = None
+
+
+class ReplayRequest(ReplayOptions):
+    """What is replayed: one of the three; and how."""
+
+    parked_messages: list[int] | None = Field(default=None, min_length=1, max_length=1000)
+    group: int | None = None
+    query: str | None = Field(default=None, max_length=500)
+
+
+class ReplayStart(Body):
+    """`despite_verdict` starts although messages have a bad verdict.
+
+    `canary`, `rate` and `undo_seconds` change these options of the draft.
+    """
+
+    canary: int | None = None
+    rate: float | None = None
+    undo_seconds: int | None = None
+    despite_verdict: bool = False
+    confirm: str = ""
+
+
+class Replay(Schema):
+    """As `replay_dead_letters --json` prints it."""
+
+    kind: str
+    replay: int
+    state: str
+    why: str
+    selected: int
+    done: int
+    returned: int
+    failed: int
+    unknown: int
+    cancelled: int
+    excluded: int
+    pending: int
+    may_be_duplicated: int
+    delivered: int
+    died_again: int
+
+
+class DryRun(Schema):
+    """As `replay_dead_letters --dry-run --json` prints it: `routes` are the lines of that kind."""
+
+    kind: str
+    replay: int
+    state: str
+    selected: int
+    repeats: int
+    excluded: int
+    good: int
+    routes: list[dict[str, Any]]
+
+
+class ReplayItem(Schema):
+    """`outcome` is delivered, died, delayed, unobserved, or "" while nothing was observed."""
+
+    position: int
+    parked_message: int | None
+    message_id: str
+    state: str
+    verdict: str
+    is_good: bool | None
+    may_be_duplicated: bool
+    outcome: str
+    error: str
+
+
+class Findings(Schema):
+    """As `lint --format json` prints them, with the key of each."""
+
+    findings: list[dict[str, Any]]
+
+
+class Mute(Body):
+    """`until` is the last day, such as 2026-12-31."""
+
+    reason: str
+    until: str
+
+
+class Figures(Schema):
+    """As `report --json` prints it."""
+
+    model_config = ConfigDict(extra="allow")
+    day: str
+    generated: bool
+    run: dict[str, Any] | None
+
+
+class Run(Schema):
+    day: date
+    state: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    lines: int
+    malformed: int
+    excluded: dict[str, int]
+    error: str
+
+
+class RunRequest(Body):
+    day: str
+
+
+class Task(Schema):
+    key: str
+    name: str
+    host: str
+    broker: str | None
+    beat_at: datetime | None
+    is_late: bool
+    error: str
+
+
+class Alert(Schema):
+    title: str
+    receiver: str
+    state: str
+    created_at: datetime
+    ended_at: datetime | None
+    error: str
+
+
+class AuditEntry(Schema):
+    at: datetime
+    username: str
+    action: str
+    broker: str
+    what: str
+    outcome: str
+    details: dict[str, Any]
+
+
+class Done(Schema):
+    """`sentence` is what the page shows."""
+
+    sentence: str
+
+
+Adopted.model_rebuild()
+Topology.model_rebuild()

@@ -1,0 +1,1 @@
+"""The operations: guard, parse, one domain call, serialize."""

@@ -1,0 +1,73 @@
+"""Background tasks, alerts, the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import HttpRequest
+from ninja import Router
+
+from delayboard.api import schemas
+from delayboard.api.guard import list_page, make_page, needs
+from delayboard.models import AlertMessage, BackgroundTask
+from delayboard.now.system import background_tasks_of
+from topology import access
+from topology.database.paging import read_page, read_slice
+from topology.models import AuditEntry, Role
+from topology.views.audit import readable_entries
+
+router = Router()
+PAGE = 100
+
+
+@router.get("/tasks", response=schemas.Page[schemas.Task], **needs(Role.VIEWER))
+def list_tasks(request: HttpRequest) -> Any:
+    """The worker's tasks with their last heartbeats."""
+    return list_page(
+        map(_show_task, background_tasks_of(list(access.visible_brokers(request.user)))), None
+    )
+
+
+def _show_task(task: BackgroundTask) -> dict[str, Any]:
+    return {
+        "key": task.key,
+        "name": task.name,
+        "host": task.host,
+        "broker": task.broker.slug if task.broker else None,
+        "beat_at": task.beat_at,
+        "is_late": task.is_late,
+        "error": task.last_error,
+    }
+
+
+@router.get("/alerts", response=schemas.Page[schemas.Alert], **needs(Role.ADMIN, "every broker"))
+def list_alerts(request: HttpRequest, after: str = "") -> Any:
+    """The sent alerts and those that were not sent, the newest first."""
+    access.require(request.user, None, Role.ADMIN)
+
+    def show(one: AlertMessage) -> dict[str, Any]:
+        columns = ("title", "state", "created_at", "ended_at", "error")
+        return {name: getattr(one, name) for name in columns} | {"receiver": one.receiver.name}
+
+    rows = AlertMessage.objects.select_related("receiver")
+    return make_page(read_slice(rows, after, PAGE), show)
+
+
+@router.get("/audit", response=schemas.Page[schemas.AuditEntry], **needs(Role.ADMIN, "any broker"))
+def list_audit(request: HttpRequest, q: str = "", after: str = "") -> Any:
+    """Who did what, the newest first: of all brokers, or of those that the token is admin of."""
+    if not access.may_audit(request.user):
+        raise PermissionDenied("This page needs the role admin on a broker.")
+    entries = readable_entries(request.user)
+    if text := q.replace("\x00", "").strip():
+        entries = entries.filter(
+            Q(action__icontains=text) | Q(what__icontains=text) | Q(username__icontains=text)
+        )
+
+    def show(entry: AuditEntry) -> dict[str, Any]:
+        columns = ("at", "username", "action", "what", "outcome", "details")
+        return {name: getattr(entry, name) for name in columns} | {"broker": entry.broker_name}
+
+    return make_page(read_page(entries, after, PAGE), show)

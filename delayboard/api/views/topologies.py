@@ -1,0 +1,101 @@
+"""Topologies; their documents are those of the commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+
+from delayboard.api import schemas
+from delayboard.api.guard import make_page, needs, open_topology
+from topology import access
+from topology.database.paging import read_page
+from topology.management.commands import apply, plan, teardown, verify
+from topology.management.topology_command import TopologyCommand
+from topology.models import Drift, Role, State, Topology
+from topology.patterns.pattern import ParamsError
+
+router = Router()
+PAGE = 100
+
+
+@router.get("/topologies", response=schemas.Page[schemas.Topology], **needs(Role.VIEWER))
+def list_topologies(
+    request: HttpRequest, broker: str = "", deleted: bool = False, after: str = ""
+) -> Any:
+    """The topologies, the newest first."""
+    brokers = access.choose_brokers(request).shown
+    rows = Topology.objects.filter(broker__in=brokers).select_related("broker", "drift")
+    rows = rows if deleted else rows.exclude(state=State.DELETED)
+    return make_page(read_page(rows, after, PAGE), _show)
+
+
+@router.get("/topologies/{slug:topology}", response=schemas.Topology, **needs(Role.VIEWER))
+def get_topology(request: HttpRequest, topology: str) -> Any:
+    """One topology; `drift` is what the worker last saw."""
+    return _show(open_topology(request, topology))
+
+
+def _show(topology: Topology) -> dict[str, Any]:
+    drift = Drift.objects.filter(topology=topology).first() if _has_drift(topology) else None
+    try:
+        delays = topology.summary
+    except ParamsError as error:
+        delays = str(error)
+    columns = ("slug", "name", "kind", "state", "params", "is_adopted", "applied_at")
+    return {name: getattr(topology, name) for name in columns} | {
+        "broker": topology.broker.slug,
+        "delays": delays,
+        "drift": drift
+        and {
+            "since_at": drift.since_at,
+            "objects": drift.objects_count,
+            "missing": drift.missing,
+            "changed": drift.changed,
+            "sentence": drift.sentence,
+        },
+    }
+
+
+def _has_drift(topology: Topology) -> bool:
+    return hasattr(topology, "drift")
+
+
+def _run(command: TopologyCommand, request: HttpRequest, topology: Topology, **given: Any) -> Any:
+    """The command's document, made with the rights of the token."""
+    result = command.act(topology, given | {"user": request.user})
+    return command.make_document(topology, result)
+
+
+@router.get("/topologies/{slug:topology}/plan", response=schemas.Plan, **needs(Role.VIEWER))
+def plan_topology(request: HttpRequest, topology: str, without_tap: bool = False) -> Any:
+    """What applying would create."""
+    row = open_topology(request, topology)
+    return _run(plan.Command(), request, row, without_tap=without_tap)
+
+
+@router.post(
+    "/topologies/{slug:topology}/verify", response=schemas.Verification, **needs(Role.VIEWER)
+)
+def verify_topology(request: HttpRequest, topology: str) -> Any:
+    """Compare every argument, and trace the route of each delay. Changes nothing."""
+    return _run(verify.Command(), request, open_topology(request, topology))
+
+
+@router.post("/topologies/{slug:topology}/apply", response=schemas.Applied, **needs(Role.OPERATOR))
+def apply_topology(request: HttpRequest, topology: str, dry_run: bool = False) -> Any:
+    """Create the missing objects in the broker."""
+    row = open_topology(request, topology, Role.OPERATOR, changes=not dry_run)
+    return _run(apply.Command(), request, row, replace=False, dry_run=dry_run, confirm="")
+
+
+@router.post(
+    "/topologies/{slug:topology}/teardown", response=schemas.Teardown, **needs(Role.OPERATOR)
+)
+def teardown_topology(
+    request: HttpRequest, topology: str, body: schemas.NameConfirmation, dry_run: bool = False
+) -> Any:
+    """Delete what Delayboard created. With messages in it, or on production, send its name."""
+    row = open_topology(request, topology, Role.OPERATOR, changes=not dry_run)
+    return _run(teardown.Command(), request, row, dry_run=dry_run, confirm=body.confirm)

@@ -1,0 +1,310 @@
+"""The API's frame: problems, idempotency, cursors, documents of commands; who may what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.utils import timezone
+
+from analytics.models import ScheduledMessage
+from delayboard.api.site import make_document
+from delayboard.management import replay_output
+from delayboard.models import (
+    ApiAnswer,
+    ParkedChange,
+    ParkedMessage,
+    Parking,
+    Publication,
+    PublishJob,
+    ReplayBatch,
+    ScheduledChange,
+)
+from tests.builders import make_broker, make_pair, make_user
+from tests.site.api_client import ApiClient, api_of
+from tests.site.page_setup import draft, know
+from topology import work
+from topology.models import AuditEntry, Broker, Role, Topology
+
+pytestmark = pytest.mark.django_db
+LEAST = {"viewer": Role.VIEWER, "operator": Role.OPERATOR, "admin": Role.ADMIN}
+UNKNOWN_ID = uuid4()
+
+
+def operations() -> Iterator[tuple[str, str, str, str]]:
+    """Method, path below /api/v1/, least role, and where it is needed."""
+    for path, methods in make_document()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path.removeprefix("/api/v1/"), operation["x-role"], operation["x-role-on"]
+
+
+# What a body needs to be valid; the others have none.
+BODIES: dict[str, Any] = {
+    "brokers/{broker}/adopt": {"kind": "retry_pair", "name": "gone"},
+    "brokers/{broker}/findings/{key}/mute": {"reason": "known", "until": "2000-01-01"},
+    "scheduled/changes": {"kind": "cancel", "messages": [1]},
+    "publications": {"broker": "test-broker", "routing_key": "parked"},
+    "brokers/{broker}/parkings": {"queue": "parked"},
+    "brokers/{broker}/parked-messages/discard": {"group": 10**9},
+    "brokers/{broker}/parked-messages/restore": {"group": 10**9},
+    "brokers/{broker}/replays": {"group": 10**9},
+    "replays/{replay}/start": {"confirm": "nothing"},
+    "runs": {"day": "never"},
+}
+
+
+@pytest.fixture
+def pair() -> Topology:
+    return make_pair(make_broker(), delay="15s")
+
+
+def names_of(pair: Topology) -> dict[str, Any]:
+    """A row of each kind of the broker, by the name in a path."""
+    broker = pair.broker
+    replay = draft(broker)
+    message = ParkedMessage.objects.filter(broker=broker).first()
+    assert message is not None
+    job_id = uuid4()
+    job = PublishJob.objects.create(
+        id=job_id,
+        broker=broker,
+        number=1,
+        rate=1.0,
+        work=work.create("publish", 0, broker=broker, user=None),
+    )
+    waiting = ScheduledMessage.objects.create(
+        broker=broker,
+        topology=pair,
+        key="m",
+        content_id="c",
+        attempt=1,
+        requested_delay=timedelta(hours=1),
+        entered_at=timezone.now(),
+        due_at=timezone.now() + timedelta(hours=1),
+    )
+    change = ScheduledChange.objects.create(
+        broker=broker, topology=pair, message=waiting, kind="cancel", key="m", due_at=timezone.now()
+    )
+    return {
+        "waiting": waiting.pk,
+        "waiting change": change.pk,
+        "broker": broker.slug,
+        "key": "f01-gone",
+        "topology": pair.slug,
+        "group": message.group_id,
+        "message": message.pk,
+        "parking": Parking.objects.create(broker=broker, queue="parked").pk,
+        "change": ParkedChange.objects.create(broker=broker, newest=0, requested=0).pk,
+        "replay": replay.pk,
+        "publication": Publication.objects.create(broker=broker, size=1).pk,
+        "job": job.pk,
+        "day": "2026-11-20",
+    }
+
+
+def call(api: ApiClient, method: str, path: str, names: dict[str, Any]) -> Any:
+    body = BODIES.get(path, {}) if method == "post" else None
+    if path.startswith("scheduled"):
+        names = {"message": names["waiting"], "change": names["waiting change"]}
+        body = body and body | {"messages": [names["message"]]}
+    address = path.format(**names)
+    return api.post(address, body) if method == "post" else api.get(address)
+
+
+def test_each_operation_allows_its_role_on_its_broker_alone(pair: Topology) -> None:
+    """Of all operations: no other broker's row is found, and no lower role acts."""
+    there = make_broker(name="There")
+    know(there)
+    names = names_of(pair)
+    people: dict[str, ApiClient] = {
+        "elsewhere": api_of(make_user("eve", Role.ADMIN, there), Role.ADMIN)
+    }
+    for name, role in LEAST.items():
+        people[name] = api_of(make_user(name, role, pair.broker), role)
+        # The owner may more than the token.
+        root = User.objects.filter(username="root").first() or make_user("root", Role.ADMIN)
+        people[f"limited to {name}"] = api_of(
+            root, role, name=f"to {name}", brokers=[pair.broker.pk]
+        )
+    wrong = []
+    for method, path, least, where in operations():
+        for who, api in people.items():
+            answer = call(api, method, path, names)
+            held = LEAST.get(who.removeprefix("limited to "))
+            if where == "every broker":
+                # Nobody here has a role on all of them.
+                is_right = answer.status_code == 403
+            elif held is None:
+                names_a_row = "{" in path and path != "reports/{day}"
+                is_hidden = answer.status_code == 404 or not names_a_row
+                is_right = is_hidden and pair.broker.slug.encode() not in answer.content
+            else:
+                is_right = (held >= LEAST[least]) == (answer.status_code != 403)
+            if not is_right or answer.status_code == 500:
+                wrong.append((method, path, who, answer.status_code, answer.content))
+    assert wrong == []
+
+
+def test_read_only_refuses_each_change(pair: Topology) -> None:
+    names = names_of(pair)
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    Broker.objects.update(is_read_only=True)
+    # These change no message and no object of the broker, or end what changes some.
+    allowed = ("verify", "mute", "unmute", "pause", "cancel", "stop", "runs", "adopt")
+    for method, path, *_ in operations():
+        if method == "post" and not path.endswith(allowed):
+            answer = call(api, method, path, names)
+            assert (answer.status_code, "read-only" in answer.json()["detail"]) == (403, True), path
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("nothing", 404, "does not exist"),
+        ("brokers/none", 404, "does not exist"),
+        ("scheduled?from=soon", 422, ""),
+        ("scheduled?broker=none", 404, "none"),
+        ("brokers/test-broker/route?headers=x", 422, "JSON"),
+        ("brokers/test-broker/parked-messages?q=size:x", 422, ""),
+        ("reports/never", 422, "is not a date"),
+        ("replays?open=perhaps", 422, "not valid"),
+    ],
+)
+def test_an_error_is_a_problem_with_a_sentence(
+    pair: Topology, path: str, status: int, sentence: str
+) -> None:
+    know(pair.broker)
+    answer = api_of(make_user("ann", Role.ADMIN), Role.ADMIN).get(path)
+    problem = answer.json()
+    assert answer["Content-Type"] == "application/problem+json"
+    assert (answer.status_code, problem["status"]) == (status, status)
+    assert sentence in problem["detail"]
+    assert problem["detail"]
+
+
+def test_other_methods_are_refused() -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    answer = api.request("DELETE", "brokers")
+    assert (answer.status_code, answer["Allow"]) == (405, "GET")
+    assert answer.json()["detail"] == "Use GET here."
+
+
+def test_a_body_is_read_strictly(pair: Topology) -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    for body in ({"kind": "cancel", "messages": ["1"]}, {"kind": "cancel", "messages": [True]}):
+        answer = api.post("scheduled/changes", body)
+        assert answer.status_code == 422
+        assert "body.messages.0" in answer.json()["errors"]
+    assert "body.more" in api.post("runs", {"day": "x", "more": 1}).json()["errors"]
+    broken = api._client.post("/api/v1/runs", "{", content_type="application/json")
+    assert (broken.status_code, broken.json()["detail"]) == (400, "The body is not JSON.")
+
+
+def test_a_change_with_a_key_is_made_once(pair: Topology) -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    first, second = (api.post("runs", {"day": "2026-11-20"}, key="one") for _ in range(2))
+    assert (first.status_code, first.content) == (second.status_code, second.content)
+    assert first["Location"] == second["Location"]
+    assert "Idempotent-Replayed" not in first
+    assert second["Idempotent-Replayed"] == "true"
+    assert AuditEntry.objects.filter(action="nightly run requested").count() == 1
+    assert api.post("runs", {"day": "2026-11-21"}, key="one").status_code == 422
+    # The key of another token is another key.
+    other = api_of(make_user("eve", Role.ADMIN), Role.ADMIN)
+    assert "Idempotent-Replayed" not in other.post("runs", {"day": "2026-11-20"}, key="one")
+
+
+def test_a_refusal_is_not_kept_and_an_unknown_outcome_is(pair: Topology) -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    assert api.post("runs", {"day": "never"}, key="one").status_code == 422
+    assert not ApiAnswer.objects.exists()
+    assert api.post("runs", {"day": "2026-11-20"}, key="one").status_code == 202
+    ApiAnswer.objects.update(status=None)
+    answer = api.post("runs", {"day": "2026-11-20"}, key="one")
+    assert answer.status_code == 409
+    assert "has no answer yet" in answer.json()["detail"]
+    assert api.post("runs", {"day": "never"}, key="x" * 256).status_code == 400
+
+
+def test_pages_follow_each_other(pair: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayboard.api.views.replays.PAGE", 1)
+    made = [draft(pair.broker).pk for _ in range(3)]
+    api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
+    found: list[int] = []
+    after: str | None = ""
+    while after is not None:
+        page = api.get("replays", {"after": after}).json()
+        found += [one["replay"] for one in page["items"]]
+        after = page["next"]
+    assert found == made[::-1]
+
+
+def test_production_needs_the_name_of_the_broker(pair: Topology) -> None:
+    batch = draft(pair.broker)
+    Broker.objects.update(is_production=True)
+    api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
+    answer = api.post(f"replays/{batch.pk}/start", {"despite_verdict": True})
+    assert answer.status_code == 409
+    assert "production broker" in answer.json()["detail"]
+    confirmed = {"despite_verdict": True, "confirm": pair.broker.name}
+    assert api.post(f"replays/{batch.pk}/start", confirmed).status_code == 202
+    assert ReplayBatch.objects.get().started_by == User.objects.get()
+
+
+def test_a_document_is_that_of_the_command(pair: Topology) -> None:
+    """Of two commands; the others have the same functions."""
+    batch = draft(pair.broker)
+    api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
+    lines = list(map(json.loads, replay_output.format_dry_run(batch, with_messages=False)))
+    dry = api.get(f"replays/{batch.pk}/dry-run").json()
+    assert [*dry.pop("routes"), dry] == lines
+    assert api.get(f"replays/{batch.pk}").json() == json.loads(replay_output.format_outcome(batch))
+    names_of(pair)
+    out = StringIO()
+    call_command("scheduled", "--json", stdout=out, stderr=StringIO())
+    (message, _) = map(json.loads, out.getvalue().splitlines())
+    assert api.get("scheduled").json()["items"] == [message]
+    out = StringIO()
+    call_command("scheduled", "changes", "--json", stdout=out)
+    assert api.get("scheduled/changes").json()["items"] == [json.loads(out.getvalue())]
+
+
+def test_the_broker_that_does_not_answer_is_a_503(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
+    answer = api.post(f"topologies/{pair.slug}/apply")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "10")
+
+
+def test_a_failure_is_in_the_log_and_not_in_the_answer(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr("delayboard.api.views.brokers._show", fail)
+    api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
+    answer = api.get(f"brokers/{pair.broker.slug}")
+    assert answer.status_code == 500
+    assert "secret" not in answer.content.decode()
+    assert "a secret" in caplog.text
+
+
+def test_what_serves_no_request_of_the_api_loads_nothing_of_it() -> None:
+    code = (
+        "import django, sys; django.setup(); from django.core.checks import run_checks; "
+        "run_checks(); import delayboard.urls, delayboard.worker.supervise; "
+        "print([name for name in ('ninja', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
