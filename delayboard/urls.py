@@ -131,6 +131,7 @@ urlpatterns = [
     path("", now.now, name="now"),
     path("search/", search.search, name="search"),
     path("system/", system.system, name="system"),
+    path("system/look/", system.look, name="look"),
     path("demo/", demo.demo, name="demo"),
     path("demo/remove/", demo.demo_remove, name="demo_remove"),
     path("demo/tour/", demo.tour, name="tour"),

@@ -34,7 +34,7 @@ from analytics.results.section import Section
 from topology.content.text import isolate_names
 from topology.models import Broker
 
-STYLES = ("tokens", "elements", "layout", "parts", "tables", "reports")
+STYLES = ("tokens", "elements", "frame", "components")
 # What a person reads in a terminal or a mail; the file has every table.
 IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "ledger")
 

@@ -43,6 +43,7 @@ class Page:
     """A page by the name of its URL; `others` are pages that belong to it.
 
     `key` leads there after the key g. Of a page with `has_brokers` the address takes `?broker=`.
+    Pages stand in groups: messages, structure, Delayboard itself.
     """
 
     label: str
@@ -50,6 +51,7 @@ class Page:
     key: str
     others: tuple[str, ...] = ()
     has_brokers: bool = True
+    begins_group: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,14 @@ class Badge:
     number: int = 0
 
 
-SYSTEM = Page("System", "system", "y", _OF_SYSTEM, has_brokers=False)
+SYSTEM = Page("System", "system", "y", _OF_SYSTEM, has_brokers=False, begins_group=True)
 PAGES = (
     Page("Now", "now", "n"),
     Page("Scheduled", SCHEDULED, "s"),
     Page("Retrying", "retrying_anywhere", "t"),
     Page("Dead letters", DEAD_LETTERS, "d"),
     Page("Replays", REPLAYS, "r"),
-    Page("Topologies", TOPOLOGIES, "o"),
+    Page("Topologies", TOPOLOGIES, "o", begins_group=True),
     Page("Findings", FINDINGS, "f"),
     Page("Reports", "analytics:reports", "e"),
     Page("Publish", "publish", "p", ("publication",)),

@@ -45,6 +45,7 @@ from topology.structure.taps import describe_observation
 register = template.Library()
 
 PROBES_SHOWN = 5
+SHORT_ID = 8
 # Pages whose address can name a broker.
 OF_BROKERS = frozenset(page.url_name for page in PAGES if page.has_brokers)
 _NO_OPERATOR = "A change needs the role operator on the broker."
@@ -260,6 +261,17 @@ def number(value: int | None) -> str:
 
 
 register.filter("bytesize", format_bytes)
+
+
+@register.filter
+def short_id(value: object) -> str:
+    """The first eight characters of a long id; other texts whole.
+
+    An id is long from twice as many on, and without spaces: a short one says more whole.
+    """
+    text = str(value)
+    is_long = len(text) >= 2 * SHORT_ID and not any(map(str.isspace, text))
+    return text[:SHORT_ID] if is_long else text
 
 
 def relative_text(then: datetime, now: datetime) -> str:

@@ -31,10 +31,6 @@ class Tab:
     current: str
     badge: Badge | None
 
-    @property
-    def is_apart(self) -> bool:
-        return self.page is PAGES[-1]
-
 
 @dataclass(frozen=True)
 class Header:

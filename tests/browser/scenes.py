@@ -153,6 +153,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("report-messages", "analytics:report_messages", query={"kind": "retried"})
     rows.alerts()
     scene.add("alerts", "alerts")
+    scene.add("look", "look")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     _add_rows(scene, broker, pair, sent, batch)
     scene.add("publish-job", "publish_job", rows.publish_job(broker, user).pk)

@@ -112,7 +112,7 @@ def publish_and_follow(page: Page, album: Album) -> None:
     album.take(page, "prediction")
     page.locator("#prediction button").click()
     # How late is unknown when the recorder is behind, as on a busy machine.
-    status = page.locator(".status-line .mark")
+    status = page.locator(".panel .mark").first
     expect(status).to_contain_text("The message arrived at ", timeout=120_000)
     reloaded(page)
     album.take(page, "publication")

@@ -95,7 +95,7 @@ def test_every_link_leads_somewhere(
 def test_what_is_behind_a_fold_can_be_unfolded(plain: Page, ada: User, site_url: str) -> None:
     sign_in(plain.context, ada, site_url)
     plain.goto("/")
-    plain.locator(".top-end summary").click()
+    plain.locator(".menu-account > summary").click()
     expect(plain.get_by_role("button", name="Sign out")).to_be_visible()
     plain.set_viewport_size({"width": 390, "height": 800})
     plain.get_by_text("Menu", exact=True).click()

@@ -12,6 +12,7 @@ from delayboard.templatetags.delayboard import (
     number,
     relative,
     relative_text,
+    short_id,
 )
 from topology.content.text import format_bytes
 
@@ -34,6 +35,19 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 )
 def test_a_moment_is_told_by_its_two_largest_units(ago: timedelta, text: str) -> None:
     assert relative_text(NOW - ago, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a81f3c02-4f6c-4d0b-8c1f", "a81f3c02"),
+        ("order-4711", "order-4711"),
+        ("one of many words with spaces", "one of many words with spaces"),
+        ("", ""),
+    ],
+)
+def test_a_long_id_is_told_by_its_first_eight_characters(text: str, shown: str) -> None:
+    assert short_id(text) == shown
 
 
 def test_a_relative_time_carries_its_exact_moment() -> None:

@@ -61,7 +61,7 @@ function list() {
   const title = Object.assign(document.createElement("h2"), { id: "keys-title", textContent: "Keys" });
   const keys = document.createElement("dl");
   keys.className = "facts";
-  const pages = [...document.querySelectorAll(".top > .tabs a[data-go]")].map((link) => [
+  const pages = [...document.querySelectorAll("body > .pages a[data-go]")].map((link) => [
     `g ${link.dataset.go}`,
     link.firstChild.textContent.trim(),
   ]);
@@ -107,7 +107,7 @@ function press(event) {
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   if (Date.now() < goUntil) {
     goUntil = 0;
-    document.querySelector(`.top > .tabs a[data-go="${CSS.escape(event.key)}"]`)?.click();
+    document.querySelector(`body > .pages a[data-go="${CSS.escape(event.key)}"]`)?.click();
   } else if (event.key === "g") {
     goUntil = Date.now() + GO_MS;
   } else if (event.key === "/") {

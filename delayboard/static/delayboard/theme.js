@@ -2,6 +2,8 @@
 (() => {
   const CHOICES = ["system", "light", "dark"];
   const root = document.documentElement;
+  // What works by a script only is out of sight without one.
+  root.dataset.script = "";
 
   function stored() {
     try {

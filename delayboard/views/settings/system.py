@@ -30,3 +30,9 @@ def system(request: HttpRequest) -> HttpResponse:
         "redacting": access.visible_brokers(request.user, Role.ADMIN),
     }
     return render(request, "delayboard/system.html", context)
+
+
+@require_safe
+def look(request: HttpRequest) -> HttpResponse:
+    """Every component of the pages in every state, which docs/look.md explains."""
+    return render(request, "delayboard/look.html")
