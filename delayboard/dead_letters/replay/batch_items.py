@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,12 +23,27 @@ from delayboard.models import (
     ReplayItem,
     ReplayRoute,
 )
+from topology.database.select_keys import match_keys
 from topology.models import Broker
 
 # Ids searched in one statement: a slow search must not outlast the lease.
 SLICE = 20_000
 
 Pulse = Callable[[], None]
+_MESSAGE_COLUMNS = ("pk", "group_id", "queue", "properties", "message_id", "size", "repeat_of_id")
+# Routes that are remembered; beyond, equal ones may be several rows.
+MOST_KNOWN = 20_000
+_ITEM_COLUMNS = (
+    "pk",
+    "parked_message_id",
+    "position",
+    "parked_message__group_id",
+    "parked_message__queue",
+    "parked_message__properties",
+    "edit__properties",
+    "is_repeat",
+    "state",
+)
 
 
 class SelectedMessage(NamedTuple):
@@ -54,44 +69,31 @@ class SelectedMessage(NamedTuple):
         return self.repeat_of is not None
 
 
+@dataclass(frozen=True)
 class Selection:
-    """Those of one batch. `is_limited` where its limit counts; `groups` is how many they are of."""
+    """Those of one batch. `limit` is its limit where that counts. With `is_slow` a read is a search
+    among all messages, in slices of their ids."""
 
-    def __init__(
-        self,
-        rows: QuerySet[ParkedMessage],
-        batch: ReplayBatch,
-        *,
-        is_limited: bool,
-        groups: int | None = None,
-    ) -> None:
-        self._rows = rows
-        self._newest = batch.newest
-        self._ids = (
-            None
-            if batch.parked_messages is None
-            else sorted({int(key) for key in batch.parked_messages})
-        )
-        self._is_slow = is_limited and groups != 1
-        self._broker = batch.broker
-        self.limit = batch.limit if is_limited else None
-        self._from_the_end = batch.order == Order.NEWEST
+    batch: ReplayBatch
+    rows: QuerySet[ParkedMessage]
+    limit: int | None = None
+    is_slow: bool = False
 
     def count_room(self, number: int) -> int:
         """How many more there may be beside `number`."""
         return SLICE if self.limit is None else max(0, self.limit - number)
 
-    def find_floor(self, pulse: Pulse) -> int:
+    def find_floor(self, pulse: Pulse | None = None) -> int:
         """The id below the newest ones if only so many of these are meant, else 0."""
-        if self.limit is None or not self._from_the_end:
+        if self.limit is None or self.batch.order != Order.NEWEST:
             return 0
-        remaining = self.limit
-        top = self._newest or 0
-        lowest = self._find_lowest()
+        ordered = self.rows.order_by("-pk").values_list("pk", flat=True)
+        if pulse is None or not self.is_slow:
+            return next(iter(ordered[self.limit - 1 : self.limit]), 1) - 1
+        remaining, top, lowest = self.limit, self.batch.newest or 0, self._find_lowest()
         while top >= lowest:
             pulse()
-            rows = self._rows.filter(pk__gt=top - SLICE, pk__lte=top).order_by("-pk")
-            keys = list(rows.values_list("pk", flat=True)[:remaining])
+            keys = list(ordered.filter(pk__gt=top - SLICE, pk__lte=top)[:remaining])
             remaining -= len(keys)
             if not remaining:
                 return keys[-1] - 1
@@ -103,61 +105,47 @@ class Selection:
     ) -> list[SelectedMessage]:
         """The next ones after the id `after`, at most `number`; none at the end.
 
-        With a `pulse` a search proceeds in slices, and calls it before each.
+        A slow search calls the `pulse`, if there is one, before each slice.
         """
-        if self._ids is not None:
-            return self._read_next_of_ids(after, number)
-        rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
-        if pulse is None or not self._is_slow:
-            return _read_rows(rows.filter(pk__gt=after), number)
+        rows = self.rows.order_by("pk").values_list(*_MESSAGE_COLUMNS)
+        if pulse is None or not self.is_slow:
+            return [SelectedMessage(*row) for row in rows.filter(pk__gt=after)[:number]]
         found: list[SelectedMessage] = []
-        begin, top = max(after + 1, self._find_lowest()), self._newest or 0
+        begin, top = max(after + 1, self._find_lowest()), self.batch.newest or 0
         while begin <= top and not found:
             pulse()
-            found = _read_rows(rows.filter(pk__gte=begin, pk__lt=begin + SLICE), number)
+            some = rows.filter(pk__gte=begin, pk__lt=begin + SLICE)[:number]
+            found = [SelectedMessage(*row) for row in some]
             begin += SLICE
         return found
 
-    def read_newest(self, number: int) -> list[SelectedMessage]:
-        """The newest ones, at most `number`."""
-        rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
-        keys = list(rows.order_by("-pk").values_list("pk", flat=True)[:number])
-        return _read_rows(ParkedMessage.objects.filter(pk__in=keys), number)
-
-    def _read_next_of_ids(self, after: int, number: int) -> list[SelectedMessage]:
-        assert self._ids is not None
-        place = bisect_right(self._ids, after)
-        while place < len(self._ids):
-            some = self._ids[place : place + number]
-            if found := _read_rows(self._rows.filter(pk__in=some), number):
-                return found
-            place += number
-        return []
-
     def _find_lowest(self) -> int:
-        rows = ParkedMessage.objects.filter(broker=self._broker)
+        rows = ParkedMessage.objects.filter(broker=self.batch.broker)
         return rows.aggregate(lowest=Min("pk"))["lowest"] or 0
 
 
 def find_selection(batch: ReplayBatch) -> Selection:
     """Raises BatchError, QueryError where they may no longer be chosen so."""
     free = ParkedMessage.objects.filter(broker=batch.broker)
-    parked = free.filter(state=ParkedState.PARKED)
     if batch.parked_messages is not None:
-        return Selection(free.filter(state__in=FREE), batch, is_limited=False)
+        chosen = match_keys([int(key) for key in batch.parked_messages])
+        return Selection(batch, free.filter(chosen, state__in=FREE))
+    parked = free.filter(state=ParkedState.PARKED)
     if batch.parking is not None:
-        return Selection(parked.filter(session__parking=batch.parking), batch, is_limited=False)
+        return Selection(batch, parked.filter(session__parking=batch.parking))
     if batch.group is not None:
         groups = batch.group.member_ids
-        return Selection(
-            parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups)
-        )
-    if not batch.query:
+        rows, is_slow = parked.filter(group__in=groups), len(groups) > 1
+    elif batch.query:
+        rows = _repeat_search(batch).messages().filter(state=ParkedState.PARKED)
+        is_slow = True
+    else:
         raise BatchError(
             "The group of these parked messages was deleted. Select the messages again."
         )
-    found = _repeat_search(batch).messages().filter(state=ParkedState.PARKED)
-    return Selection(found, batch, is_limited=True)
+    if batch.newest is not None:
+        rows = rows.filter(pk__lte=batch.newest)
+    return Selection(batch, rows, batch.limit, is_slow)
 
 
 def find_unindexed(batch: ReplayBatch) -> QuerySet[ParkedMessage]:
@@ -184,32 +172,6 @@ def search_parked(user: Any, broker: Broker, text: str, now: datetime | None = N
             "be replayed: search without a state, or select single messages."
         )
     return search
-
-
-def _read_rows(rows: QuerySet[ParkedMessage], number: int) -> list[SelectedMessage]:
-    found = rows.order_by("pk").values_list(*_MESSAGE_COLUMNS)[:number]
-    return [SelectedMessage(*row) for row in found]
-
-
-_MESSAGE_COLUMNS: Sequence[str] = (
-    *("pk", "group_id", "queue", "properties", "message_id", "size"),
-    "repeat_of_id",
-)
-
-
-# Routes that are remembered; beyond, equal ones may be several rows.
-MOST_KNOWN = 20_000
-_ITEM_COLUMNS = (
-    "pk",
-    "parked_message_id",
-    "position",
-    "parked_message__group_id",
-    "parked_message__queue",
-    "parked_message__properties",
-    "edit__properties",
-    "is_repeat",
-    "state",
-)
 
 
 class FrozenItem(NamedTuple):
@@ -244,7 +206,7 @@ def insert_items(
     checked: Sequence[CheckedTarget | None],
     routes: Routes,
 ) -> None:
-    """Add items behind the `selected` ones, in the caller's transaction.
+    """Add items behind the `selected` ones, in the caller's transaction, and count them in memory.
 
     One that is checked None is excluded, and has no route.
     """
@@ -266,6 +228,10 @@ def insert_items(
             )
         ],
     )
+    batch.selected += len(rows)
+    batch.prepared_to = rows[-1].pk
+    batch.repeats += sum(row.is_repeat for row in rows)
+    batch.excluded += checked.count(None)
 
 
 def read_items(batch: ReplayBatch, after: int, number: int) -> list[FrozenItem]:

@@ -22,8 +22,6 @@ from delayboard.dead_letters.parked.edit_groups import lock_members
 from delayboard.dead_letters.replay import claims
 from delayboard.dead_letters.replay.batch_items import (
     Routes,
-    SelectedMessage,
-    Selection,
     find_selection,
     find_unindexed,
     insert_items,
@@ -63,6 +61,12 @@ MOST_CHOSEN = 10_000
 EVERYTHING = "state:parked"
 # Messages frozen while the page waits; more are left to the worker.
 AT_ONCE = 1000
+# A transaction writes for some hundredths of a second, then others may.
+CHUNK = 500
+CHECK_AGAIN_AFTER = timedelta(seconds=1)
+PARKS = "The chosen messages are parked first."
+NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
+NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
 
 
 def draft_messages(
@@ -77,9 +81,8 @@ def draft_messages(
             f"Choose at most {count_text(MOST_CHOSEN)} parked messages, or a group or a search."
         )
     sentence = count_of(len(chosen), "chosen parked message")
-    return freeze_selection(
-        user, make_batch(user, broker, sentence, options, parked_messages=chosen), options
-    )
+    batch = _make_batch(user, broker, sentence, options, parked_messages=chosen)
+    return _freeze_selection(user, batch, options)
 
 
 def draft_group(
@@ -89,8 +92,8 @@ def draft_group(
     newest = _find_newest(group.broker) if newest is None else newest
     # Its cause may be hidden from who reads this.
     sentence = f"the group {group.pk}{_describe_limit(options)}"
-    batch = make_batch(user, group.broker, sentence, options, group=group, newest=newest)
-    return freeze_selection(user, batch, options)
+    batch = _make_batch(user, group.broker, sentence, options, group=group, newest=newest)
+    return _freeze_selection(user, batch, options)
 
 
 def draft_query(
@@ -104,10 +107,10 @@ def draft_query(
         raise BatchError(str(error)) from error
     newest = _find_newest(broker) if newest is None else newest
     sentence = f"what a search found{_describe_limit(options)}"
-    batch = make_batch(user, broker, sentence, options, query=text, newest=newest)
+    batch = _make_batch(user, broker, sentence, options, query=text, newest=newest)
     parked = ParkedMessage.objects.filter(broker=broker, state=ParkedState.PARKED)
     is_long = search.reads_messages and parked[: FEW + 1].count() > FEW
-    return freeze_selection(user, batch, options, by_worker=is_long)
+    return _freeze_selection(user, batch, options, by_worker=is_long)
 
 
 def draft_peeked(
@@ -123,8 +126,8 @@ def draft_peeked(
             raise BatchError(str(error)) from error
         number = len(parks.handles or ())
         sentence = f"{count_of(number, 'chosen message')} of {queue}"
-        batch = make_batch(user, broker, sentence, options, parking=parks)
-        leave_to_worker(user, batch, number)
+        batch = _make_batch(user, broker, sentence, options, parking=parks)
+        _leave_to_worker(user, batch, number)
     return batch
 
 
@@ -144,13 +147,9 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     found = poll_broker(batch.broker, is_late_good=True)
     checker = MessageChecker(batch.broker, options, found.snapshot, batch.conventions)
     edits = _read_edits(batch)
-    is_small = batch.selected <= AT_ONCE
-    items = read_items(batch, 0, AT_ONCE) if is_small else []
+    items = read_items(batch, 0, AT_ONCE) if batch.selected <= AT_ONCE else []
     checked = checker.check_rows(items)
     values = {**asdict(options), "limit": batch.limit}
-    if items:
-        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_sentence)))
-        values["excluded"] = checked.count(None)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
@@ -160,13 +159,13 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
         locked.routes.update(items_number=0)
         if items:
             reroute_items(items, checked, Routes(locked))
-            if why := explain_no_route(locked):
+            if why := _explain_no_route(locked):
                 raise BatchError(why)
+            values["state_why"] = explain_draft(locked, found)
+            values["excluded"] = checked.count(None)
         else:
-            asked = work.create(
-                KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected
-            )
-            values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
+            values["work"] = _create_work(user, batch, batch.selected)
+            values |= {"state": BatchState.PREPARING, "prepared_to": 0}
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
         record_action(user, "replay changed", batch, target=options.mode.value)
     batch.refresh_from_db()
@@ -189,20 +188,14 @@ def _read_edits(batch: ReplayBatch) -> list[tuple[int, datetime]]:
     return list(rows.values_list("item_id", "edited_at"))
 
 
-def make_batch(
+def _make_batch(
     user: Any, broker: Broker, sentence: str, options: Options, **choice: Any
 ) -> ReplayBatch:
-    return ReplayBatch(
-        broker=broker,
-        description=clean(sentence),
-        created_by=user,
-        state_at=timezone.now(),
-        **asdict(options),
-        **choice,
-    )
+    values = {**asdict(options), **choice, "created_by": user, "state_at": timezone.now()}
+    return ReplayBatch(broker=broker, description=clean(sentence), **values)
 
 
-def freeze_selection(
+def _freeze_selection(
     user: Any, batch: ReplayBatch, options: Options, *, by_worker: bool = False
 ) -> ReplayBatch:
     """Freeze it now, or leave it to the worker. Raises BatchError, OptionError."""
@@ -214,38 +207,42 @@ def freeze_selection(
         by_worker = by_worker or find_unindexed(batch).exists()
     except QueryError as error:
         raise BatchError(str(error)) from error
-    rows = [] if by_worker else _read_first(chosen, batch)
+    room = min(AT_ONCE + 1, chosen.count_room(0))
+    # Of more than these none is frozen here.
+    after = chosen.find_floor() if room <= AT_ONCE and not by_worker else 0
+    rows = [] if by_worker else chosen.read_next(after, room)
     if by_worker or len(rows) > AT_ONCE:
         with transaction.atomic():
             if batch.group is not None and lock_members(batch.group) != members:
                 raise BatchError("The merging of this group changed at this moment: try again.")
-            leave_to_worker(user, batch, _estimate_number(batch))
+            _leave_to_worker(user, batch, _estimate_number(batch))
         return batch
     if not rows:
-        raise BatchError(explain_nothing(batch))
+        raise BatchError(_explain_nothing(batch))
     checked = checker.check_rows(rows)
     batch.state = BatchState.DRAFT
     with transaction.atomic():
         batch.save()
         insert_items(batch, rows, checked, Routes(batch))
-        batch.selected, batch.prepared_to = len(rows), rows[-1].pk
-        batch.repeats = sum(row.is_repeat for row in rows)
-        batch.excluded = checked.count(None)
-        batch.state_why = explain_draft(batch, seen.age_sentence)
+        batch.state_why = explain_draft(batch, seen)
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
-        record_draft(user, batch, len(rows))
+        _record_draft(user, batch, len(rows))
     return batch
 
 
-def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
+def _leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
     """In the caller's transaction; `number` is about how many, 0 where nobody has counted."""
     batch.save()
-    batch.work = work.create(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
+    batch.work = _create_work(user, batch, number)
     batch.save(update_fields=["work"])
-    record_draft(user, batch, number)
+    _record_draft(user, batch, number)
 
 
-def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
+def _create_work(user: Any, batch: ReplayBatch, number: int) -> Work:
+    return work.create(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
+
+
+def _record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
     details: dict[str, Any] = {"messages": number, "target": batch.mode}
     if batch.group_id is not None:
         details["group"] = batch.group_id
@@ -254,39 +251,15 @@ def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
     record_action(user, "replay prepared", batch, **details)
 
 
-def _read_first(chosen: Selection, batch: ReplayBatch) -> list[SelectedMessage]:
-    """Those that it means, or more than are frozen at once."""
-    most = min(AT_ONCE + 1, chosen.count_room(0))
-    if batch.order == Order.NEWEST and chosen.limit is not None:
-        return chosen.read_newest(most)
-    found: list[SelectedMessage] = []
-    while len(found) < most:
-        some = chosen.read_next(found[-1].pk if found else 0, most - len(found))
-        if not some:
-            break
-        found += some
-    return found
-
-
 def _estimate_number(batch: ReplayBatch) -> int:
     """About how many it will have, 0 where counting them takes long."""
     number = len(batch.parked_messages or ())
     if batch.group is not None:
         groups = MessageGroup.objects.filter(pk__in=batch.group.member_ids)
         number = groups.aggregate(parked=Sum("parked", default=0))["parked"]
-    return (
-        number
-        if batch.limit is None or batch.parked_messages
-        else min(number or batch.limit, batch.limit)
-    )
-
-
-# A transaction writes for some hundredths of a second, then others may.
-CHUNK = 500
-CHECK_AGAIN_AFTER = timedelta(seconds=1)
-PARKS = "The chosen messages are parked first."
-NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
-NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
+    if batch.limit is None or batch.parked_messages:
+        return number
+    return min(number or batch.limit, batch.limit)
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
@@ -340,18 +313,15 @@ class _Preparing:
             if not rows:
                 break
             checked = checker.check_rows(rows)
-            batch.repeats += sum(row.is_repeat for row in rows)
-            batch.excluded += checked.count(None)
-            after = rows[-1].pk
             with transaction.atomic():
                 self._advance(len(rows))
                 insert_items(batch, rows, checked, routes)
-                counts = {"repeats": batch.repeats, "excluded": batch.excluded}
-                self._write(selected=self.done, prepared_to=after, **counts)
-            batch.selected = self.done
+                counted = ("selected", "prepared_to", "repeats", "excluded")
+                self._write(**{name: getattr(batch, name) for name in counted})
+            after = batch.prepared_to
         if not batch.selected:
-            raise BatchError(explain_nothing(batch))
-        self._end(state_why=self._why())
+            raise BatchError(_explain_nothing(batch))
+        self._end()
 
     def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
@@ -366,11 +336,7 @@ class _Preparing:
                 reroute_items(items, checked, routes)
                 self._write(excluded=batch.excluded)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]
-        self._end(state_why=self._why(), prepared_to=last or 1)
-
-    def _why(self) -> str:
-        age = self.seen.age_sentence if self.seen else ""
-        return explain_draft(self.batch, age)
+        self._end(prepared_to=last or 1)
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
@@ -401,57 +367,50 @@ class _Preparing:
         self.lease.pulse(self.done, max(self.done, self.claimed.total))
 
     def _end(self, **values: Any) -> None:
+        assert self.seen is not None
+        why = explain_draft(self.batch, self.seen)
         with transaction.atomic():
             self.lease.pulse(self.done, self.done)
-            self._write(state=BatchState.DRAFT, state_at=timezone.now(), **values)
+            self._write(state=BatchState.DRAFT, state_at=timezone.now(), state_why=why, **values)
             self.lease.end(WorkState.DONE)
 
     def _write(self, **values: Any) -> None:
         """Raises Stopped where somebody has cancelled the batch."""
-        rows = ReplayBatch.objects.filter(
-            pk=self.batch.pk, state=BatchState.PREPARING, work=self.claimed
-        )
-        if not rows.update(**(values or {"state": BatchState.PREPARING})):
+        preparing = ReplayBatch.objects.filter(state=BatchState.PREPARING, work=self.claimed)
+        if not preparing.filter(pk=self.batch.pk).update(**values):
             raise work.Stopped("It is no longer being prepared.")
 
 
-def explain_nothing(batch: ReplayBatch) -> str:
-    """Why there is nothing in it."""
-    if batch.parking is None:
-        return NOTHING
-    error = batch.parking.work.error if batch.parking.work else ""
-    return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
+def explain_draft(batch: ReplayBatch, seen: BrokerState) -> str:
+    """What to know of it beside its verdicts, with the age of what is known of the broker."""
+    sentences = (_explain_no_route(batch), _describe_missing(batch), seen.age_sentence)
+    return " ".join(filter(None, sentences))
 
 
-def describe_missing(batch: ReplayBatch) -> str:
-    """How many selected messages are missing; "" for none, or when they were not counted."""
-    if batch.parking is not None:
-        parks = batch.parking.work
-        why = "are no longer in the queue"
-        if parks is not None and parks.error:
-            why = f"could not be parked: {parks.error.rstrip('.')}"
-        return _describe_number((batch.parking.requested or 0) - batch.selected, why)
-    if batch.parked_messages is not None:
-        missing = len(set(batch.parked_messages)) - batch.selected
-        return _describe_number(missing, "are excluded: they are discarded, replayed or deleted")
-    return ""
-
-
-def explain_draft(batch: ReplayBatch, age: str) -> str:
-    """What to know of it beside its verdicts; `age` is that of what is known of the broker."""
-    return " ".join(filter(None, (explain_no_route(batch), describe_missing(batch), age)))
-
-
-def explain_no_route(batch: ReplayBatch) -> str:
+def _explain_no_route(batch: ReplayBatch) -> str:
     """Why none of its items has a target; "" when one has, or all are excluded."""
     used = batch.routes.filter(items_number__gt=0)
     if used.exclude(exchange="", routing_key="").exists():
         return ""
     verdicts = set(used.values_list("verdict", flat=True)[:2])
-    if not verdicts:
-        return ""
-    return verdicts.pop() if len(verdicts) == 1 else ALL_UNKNOWN_TARGETS
+    return ALL_UNKNOWN_TARGETS if len(verdicts) > 1 else "".join(verdicts)
 
 
-def _describe_number(number: int, sentence: str) -> str:
-    return f"{count_text(number)} of the chosen messages {sentence}." if number > 0 else ""
+def _describe_missing(batch: ReplayBatch) -> str:
+    """How many selected messages are missing; "" for none, or when they were not counted."""
+    number, why = 0, "are excluded: they are discarded, replayed or deleted"
+    if batch.parking is not None:
+        number = (batch.parking.requested or 0) - batch.selected
+        error = batch.parking.work.error if batch.parking.work else ""
+        why = f"could not be parked: {error.rstrip('.')}" if error else "are no longer in the queue"
+    elif batch.parked_messages is not None:
+        number = len(set(batch.parked_messages)) - batch.selected
+    return f"{count_text(number)} of the chosen messages {why}." if number > 0 else ""
+
+
+def _explain_nothing(batch: ReplayBatch) -> str:
+    """Why there is nothing in it."""
+    if batch.parking is None:
+        return NOTHING
+    error = batch.parking.work.error if batch.parking.work else ""
+    return f"None of the chosen messages could be parked. {error or NOT_FOUND}"
