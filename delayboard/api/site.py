@@ -31,7 +31,7 @@ from delayboard.api.views import (
     topologies,
 )
 from delayboard.dead_letters.discard import ChangeError
-from delayboard.dead_letters.parking.park_request import ParkError
+from delayboard.dead_letters.parked.park_request import ParkError
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown

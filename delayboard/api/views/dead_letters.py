@@ -13,16 +13,14 @@ from ninja import Router, Status
 from delayboard.api import schemas
 from delayboard.api.guard import list_page, make_page, needs, open_broker, require_name
 from delayboard.api.problem import Problem
-from delayboard.dead_letters import discard
-from delayboard.dead_letters.parked import groups
+from delayboard.dead_letters import discard, export_messages
+from delayboard.dead_letters.parked import groups, park_request
 from delayboard.dead_letters.parked.redact_cause import seen_group
-from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.queues import confirmed
 from delayboard.dead_letters.queues.candidates import candidates
 from delayboard.dead_letters.search import search_by
 from delayboard.dead_letters.search.listing import Line
 from delayboard.dead_letters.search.listing import list_page as list_messages
-from delayboard.dead_letters.transfer import serialize
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, Parking
 from topology import access, audit, redaction, snapshots
 from topology.database.paging import row_number
@@ -150,7 +148,7 @@ def get_parked(request: HttpRequest, broker: str, message: int) -> Any:
     what = f"{found.pk} of {found.queue}"
     audit.record(request.user, "parked message read", broker=row, what=what)
     hidden = redaction.rules_for(request.user, row)
-    return serialize.record(found, bytes(found.body.data), hidden)
+    return export_messages.make_record(found, bytes(found.body.data), hidden)
 
 
 @router.post(

@@ -515,6 +515,3 @@ def _add_counts(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
     """The row in memory as `write` has left the stored one."""
     for state, number in Counter([one.state for one in endings]).items():
         setattr(batch, state, getattr(batch, state) + number)
-
-
-MOST_KNOWN = 20_000
