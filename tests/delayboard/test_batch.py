@@ -73,8 +73,9 @@ def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> No
     routes = [a_route("x", end, ending=end, is_good=place > 3) for place, end in enumerate(ends)]
     batch = frozen(user, broker, found, *routes)
     reported = (
-        "4 messages have a bad verdict: 1 loop back, 1 reach no queue, 1 were replayed too often, "
-        "1 would not arrive. Type “yes” to replay all messages anyway."
+        "4 messages have a bad verdict: 1 had 3 or more replays already, 1 would return to the "
+        "source queue, 1 would be dropped by RabbitMQ, 1 would be unroutable: no queue matches. "
+        "Type “yes” to replay all messages anyway."
     )
     with pytest.raises(BatchError) as raised:
         batch_state.start(user, batch, despite_verdict=False)

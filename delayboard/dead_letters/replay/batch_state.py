@@ -29,12 +29,17 @@ ONLY_REPEATS = (
     "discard them."
 )
 
-_BAD = {
-    "loops": "loop back",
-    "unroutable": "reach no queue",
-    "guarded": "were replayed too often",
-    "full": "go to a full queue",
-    "envelope": "be sent inside an envelope",
+# What becomes of messages, by how their route ends. `{most}` is the guard's number.
+_ENDINGS = {
+    "loops": "would return to the source queue",
+    "unroutable": "would be unroutable: no queue matches",
+    "lost": "would be dropped by RabbitMQ",
+    "stuck": "would be stuck",
+    "guarded": "had {most} or more replays already",
+    "refused": "cannot be published without an edit",
+    "full": "would go to a full queue",
+    "envelope": "would be sent inside an envelope",
+    "uncertain": "would have an unknown outcome",
 }
 
 
@@ -55,7 +60,11 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
             raise BatchError(ONLY_REPEATS)
         bad = count_bad_verdicts(locked)
         if bad and not despite_verdict:
-            raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay all messages anyway.")
+            named = (f"{count} {name_ending(locked, ending)}" for ending, count in bad.items())
+            raise BatchError(
+                f"{sum(bad.values())} messages have a bad verdict: {', '.join(named)}. Type “yes” "
+                "to replay all messages anyway."
+            )
         _begin_work(user, locked)
         record_action(user, "replay started", locked, messages=locked.pending, bad_verdicts=bad)
 
@@ -94,13 +103,15 @@ def resume(user: Any, batch: ReplayBatch) -> None:
             raise BatchError("This replay is being cancelled already.")
         now = timezone.now()
         waits = locked.publish_at is not None and locked.publish_at > now
-        changes: dict[str, Any] = {"state_why": claims.describe_unavailable(locked)}
-        if locked.stop_after and locked.died >= locked.stop_after:
-            changes["stop_after"] = locked.died + locked.stop_after
-        if locked.canary_until is not None:
-            changes["canary_until"] = min(now, locked.canary_until)
-        changes["state"] = BatchState.WAITING if waits else BatchState.RUNNING
-        _update(locked, state_at=now, **changes)
+        more = locked.died if locked.stop_after and locked.died >= locked.stop_after else 0
+        _update(
+            locked,
+            state=BatchState.WAITING if waits else BatchState.RUNNING,
+            state_at=now,
+            state_why=claims.describe_unavailable(locked),
+            stop_after=locked.stop_after + more,
+            canary_until=locked.canary_until and min(now, locked.canary_until),
+        )
         _release_work(locked, locked.publish_at if waits else None, error="")
         record_action(user, "replay resumed", locked)
 
@@ -128,6 +139,11 @@ def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
     return {ending: number for ending, number in bad.annotate(Sum("items_number")) if number}
 
 
+def name_ending(batch: ReplayBatch, ending: str) -> str:
+    """What becomes of messages whose route does not end well."""
+    return _ENDINGS.get(ending, "would not arrive").format(most=batch.most_replays)
+
+
 def record_action(user: Any, action: str, batch: ReplayBatch, **details: Any) -> None:
     """Add an entry about the batch to the audit log, in the caller's transaction."""
     details = {"batch": batch.pk, **details}
@@ -149,17 +165,19 @@ def set_paused(batch: ReplayBatch, why: str) -> None:
 def _begin_work(user: Any, batch: ReplayBatch) -> None:
     now = timezone.now()
     waits = batch.undo_seconds > 0
-    batch.state = BatchState.WAITING if waits else BatchState.RUNNING
-    batch.state_at = batch.started_at = now
-    batch.started_by = user
-    batch.publish_at = now + timedelta(seconds=batch.undo_seconds) if waits else None
-    batch.work = work.create(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
-    batch.save(
-        update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
+    own = work.create(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
+    _update(
+        batch,
+        state=BatchState.WAITING if waits else BatchState.RUNNING,
+        state_at=now,
+        started_at=now,
+        started_by=user,
+        publish_at=now + timedelta(seconds=batch.undo_seconds) if waits else None,
+        work=own,
     )
     if batch.selected <= AT_ONCE:
         claims.claim_chunk(batch, AT_ONCE)
-        Work.objects.filter(pk=batch.work.pk).update(not_before_at=batch.publish_at)
+        Work.objects.filter(pk=own.pk).update(not_before_at=batch.publish_at)
 
 
 def _cancel_work(user: Any, batch: ReplayBatch) -> None:
@@ -218,13 +236,6 @@ def _lock_once(batch: ReplayBatch) -> ReplayBatch | None:
     return found if found.work_id == work_id else None
 
 
-def _describe_bad(bad: dict[str, int]) -> str:
-    named = [f"{bad[ending]} {words}" for ending, words in _BAD.items() if ending in bad]
-    if other := sum(number for ending, number in bad.items() if ending not in _BAD):
-        named.append(f"{other} would not arrive")
-    return f"{sum(bad.values())} messages have a bad verdict: {', '.join(named)}."
-
-
 def _explain_no_draft(batch: ReplayBatch) -> str:
     match batch.state:
         case BatchState.PREPARING:
@@ -253,7 +264,11 @@ def _name_user(user: Any) -> str:
 
 
 def _update(batch: ReplayBatch, **values: Any) -> None:
-    ReplayBatch.objects.filter(pk=batch.pk).update(**values)
+    """In the database and in memory."""
+    if values:
+        ReplayBatch.objects.filter(pk=batch.pk).update(**values)
+        for name, value in values.items():
+            setattr(batch, name, value)
 
 
 Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
@@ -298,14 +313,14 @@ class BatchLease:
         """Change the batch's state; not when people want it otherwise. Raises Stopped."""
         with transaction.atomic():
             if not self.renew():
-                self._update(state=state, state_at=timezone.now(), state_why=why, **values)
+                _update(self.batch, state=state, state_at=timezone.now(), state_why=why, **values)
 
     def pause_itself(self, why: str, **values: Any) -> None:
         """Pause it, by itself; not when people want it cancelled. Raises Stopped."""
         with transaction.atomic():
             if self.renew() == "cancel":
                 return
-            self._update(**values)
+            _update(self.batch, **values)
             set_paused(self.batch, why)
 
     def pause_as_requested(self) -> None:
@@ -323,7 +338,9 @@ class BatchLease:
             if self.renew() == "cancel":
                 return
             why = claims.describe_unavailable(self.batch) if why is None else why
-            self._update(state_why=why, state=BatchState.DONE, state_at=timezone.now(), **values)
+            _update(
+                self.batch, state_why=why, state=BatchState.DONE, state_at=timezone.now(), **values
+            )
             self.work_lease.end(WorkState.DONE)
 
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
@@ -363,9 +380,3 @@ class BatchLease:
     def _pause(self) -> None:
         self.batch.refresh_from_db(fields=["state_why"])
         set_paused(self.batch, self.batch.state_why)
-
-    def _update(self, **values: Any) -> None:
-        if values:
-            ReplayBatch.objects.filter(pk=self.batch.pk).update(**values)
-            for name, value in values.items():
-                setattr(self.batch, name, value)

@@ -6,16 +6,21 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 
 from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
-from delayboard.dead_letters.replay.batch_state import AT_ONCE
+from delayboard.dead_letters.replay.batch_state import (
+    AT_ONCE,
+    count_bad_verdicts,
+    name_ending,
+)
 from delayboard.dead_letters.replay.claims import FREE
 from delayboard.dead_letters.search import reveals
 from delayboard.models import (
@@ -48,22 +53,8 @@ BAR = 1000
 # A part of a bar can be seen however small it is; what lies between two.
 LEAST, GAP = 10, 4
 
-# What becomes of messages, by how their route ends. `{most}` is the guard's number.
-_ENDINGS = {
-    "loops": "would return to the source queue",
-    "unroutable": "would be unroutable: no queue matches",
-    "lost": "would be dropped by RabbitMQ",
-    "stuck": "would be stuck",
-    "guarded": "had {most} or more replays already",
-    "refused": "cannot be published without an edit",
-    "full": "would go to a full queue",
-    "envelope": "would be sent inside an envelope",
-    "uncertain": "would have an unknown outcome",
-}
 _ARRIVES = "would arrive"
 _DELAYED = "would be sent to a delay and arrive after the delay"
-_NOT_CHECKED = "are not checked: Delayboard finds each target during the move"
-_BAD = "would not arrive"
 _OUTCOME_KINDS = {
     ReplayOutcome.DELIVERED: "ok",
     ReplayOutcome.DIED: "error",
@@ -73,6 +64,18 @@ _OUTCOME_KINDS = {
 PACE_OVER = timedelta(seconds=10)
 # Seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
+MOST_FAILURES = 3
+PAGE = 50
+# Where these lead is worked out from the headers of the messages.
+_FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
+SHOWN = {
+    **{str(state): state.label for state in ItemState},
+    "bad": "a bad dry run",
+    "repeats": "possible repeats",
+    "doubled": "may be duplicated",
+    "edited": "edited",
+    **{f"was-{outcome}": outcome.label for outcome in ReplayOutcome},
+}
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Ending:
-    """A predicted ending, and the number of messages with it."""
+    """A predicted ending, and the number of messages with it; `kind` is that of a Part."""
 
     number: int
     words: str
-    is_good: bool
-    is_delayed: bool
+    kind: str
 
     @property
-    def kind(self) -> str:
-        if not self.is_good:
-            return "error"
-        return "note" if self.is_delayed else "ok"
+    def is_good(self) -> bool:
+        return self.kind != "error"
 
 
 @dataclass(frozen=True)
@@ -143,35 +143,23 @@ def make_bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
 
 def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     """The routes of a batch, summed up by how they end."""
-    rows = batch.routes.order_by().values("ending", "is_good").annotate(number=Sum("items_number"))
-    arriving = batch.routes.filter(is_good=True)
-    delayed = arriving.filter(after_ms__gt=0).aggregate(number=Sum("items_number", default=0))
-    endings = [
-        Ending(
-            row["number"],
-            _ENDINGS.get(row["ending"], _BAD).format(most=batch.most_replays),
-            False,
-            False,
-        )
-        for row in rows
-        if not row["is_good"] and row["number"]
+    bad = count_bad_verdicts(batch)
+    delayed = Sum("items_number", filter=Q(after_ms__gt=0), default=0)
+    good = batch.routes.filter(is_good=True).aggregate(
+        number=Sum("items_number", default=0), delayed=delayed
+    )
+    found = [
+        Ending(number, name_ending(batch, ending), "error")
+        for ending, number in sorted(bad.items(), key=itemgetter(1), reverse=True)
     ]
-    good = sum(row["number"] for row in rows if row["is_good"])
-    # Nobody has read the messages of a whole queue.
-    unobserved = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
-    at_once = good - delayed["number"] - unobserved
-    found = [*sorted(endings, key=lambda one: -one.number)]
-    if delayed["number"]:
-        found.append(Ending(delayed["number"], _DELAYED, True, True))
-    if at_once:
-        found.append(Ending(at_once, _ARRIVES, True, False))
-    if unobserved:
-        found.append(Ending(unobserved, _NOT_CHECKED, True, False))
-    bad = sum(one.number for one in endings)
+    found.append(Ending(good["delayed"], _DELAYED, "note"))
+    found.append(Ending(good["number"] - good["delayed"], _ARRIVES, "ok"))
+    endings = tuple(one for one in found if one.number)
     # Those of an earlier target may be left without items.
     used = batch.routes.filter(items_number__gt=0)
     routes = tuple(used[:ROUTES])
-    return DryRun(good + bad, bad, tuple(found), routes, used.count() - len(routes))
+    number = sum(bad.values())
+    return DryRun(good["number"] + number, number, endings, routes, used.count() - len(routes))
 
 
 def count_taken(batch: ReplayBatch) -> int:
@@ -199,7 +187,7 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
 
 
 def make_outcome_bar(counts: Mapping[ReplayOutcome, int]) -> tuple[Part, ...]:
-    return make_bar((kind, str(one.label), counts[one]) for one, kind in _OUTCOME_KINDS.items())
+    return make_bar((_OUTCOME_KINDS[one], str(one.label), n) for one, n in counts.items())
 
 
 def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
@@ -271,9 +259,8 @@ def _pace_of(batch_id: int) -> Pace:
 
 def describe_pace(batch: ReplayBatch, at: datetime) -> tuple[str, ...]:
     """How many messages a second are processed, and how long the rest takes, as far as known."""
-    if batch.state != BatchState.RUNNING:
-        return ()
-    pace = _pace_of(batch.pk).of(batch.settled, at)
+    is_running = batch.state == BatchState.RUNNING
+    pace = _pace_of(batch.pk).of(batch.settled, at) if is_running else None
     if pace is None:
         return ()
     words = f"{pace:.{0 if pace >= 10 else 1}f} per second"
@@ -281,20 +268,6 @@ def describe_pace(batch: ReplayBatch, at: datetime) -> tuple[str, ...]:
         return (words,)
     seconds = timedelta(seconds=math.ceil(min(batch.pending / pace, LONGEST_REMAINING)))
     return words, f"about {format_span(seconds)} left"
-
-
-MOST_FAILURES = 3
-PAGE = 50
-# Where these lead is worked out from the headers of the messages.
-_FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
-SHOWN = {
-    **{str(state): state.label for state in ItemState},
-    "bad": "a bad dry run",
-    "repeats": "possible repeats",
-    "doubled": "may be duplicated",
-    "edited": "edited",
-    **{f"was-{outcome}": outcome.label for outcome in ReplayOutcome},
-}
 
 
 @dataclass(frozen=True)
@@ -371,8 +344,8 @@ class Failure:
     """
 
     item: ReplayItem
-    group: MessageGroup | None
-    history: History
+    group: MessageGroup | None = None
+    history: History = field(default_factory=History)
 
 
 def read_failures(batch: ReplayBatch, rules: Redaction) -> list[Failure]:
@@ -381,15 +354,12 @@ def read_failures(batch: ReplayBatch, rules: Redaction) -> list[Failure]:
         return []
     rows = batch.items.filter(Q(outcome=ReplayOutcome.DIED) | Q(state__in=REMAINING))
     rows = rows.select_related("died_as__group").order_by("position")
-    return [_describe(item, rules) for item in rows[:MOST_FAILURES]]
-
-
-def _describe(item: ReplayItem, rules: Redaction) -> Failure:
-    again = item.died_as
-    if again is None:
-        return Failure(item, None, History())
-    history = read_history(again.without_body.headers)
-    return Failure(item, seen_group(again.group, rules), history)
+    return [
+        Failure(item, seen_group(again.group, rules), read_history(again.without_body.headers))
+        if (again := item.died_as) is not None
+        else Failure(item)
+        for item in rows[:MOST_FAILURES]
+    ]
 
 
 def count_died_before(batch: ReplayBatch) -> int:

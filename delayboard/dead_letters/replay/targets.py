@@ -139,33 +139,24 @@ class Targets:
         return self._known[cache_key]
 
     def _find_stated(self, read: Description) -> Destination:
-        if self._delay is not None:
-            return self._delay.choose(read.queue or "", self._index.definitions)
-        if self._options.mode == TargetMode.FIRST_QUEUE and read.queue:
-            why = f"the queue in which it failed, as {read.library} recorded it"
-            return Destination(Target("", read.queue, why))
-        target = find_stated_target(read, self._index)
-        if target is not None and self._options.mode == TargetMode.DEFAULT:
-            return Destination(target)
-        missing = read.queue if read.queue and read.queue not in self._index.queues else ""
-        refusal = NO_QUEUE.format(queue=missing) if missing else UNKNOWN_TARGET
-        return Destination(None, refusal=refusal)
+        why = f"the queue in which it failed, as {read.library} recorded it"
+        return self._place(read.queue or "", why, lambda: find_stated_target(read, self._index))
 
     def _find(self, death: Death) -> Destination:
+        why = "the queue in which it was first dead-lettered"
+        return self._place(death.queue, why, lambda: find_target(death, self._index))
+
+    def _place(self, queue: str, why: str, find: Callable[[], Target | None]) -> Destination:
+        """As the mode says, of what failed in this queue; by default where it came from."""
         if self._delay is not None:
-            return self._delay.choose(death.queue, self._index.definitions)
+            return self._delay.choose(queue, self._index.definitions)
         if self._options.mode == TargetMode.FIRST_QUEUE:
-            if not death.queue:
-                return Destination(None, refusal=UNKNOWN_TARGET)
-            return Destination(
-                Target("", death.queue, "the queue in which it was first dead-lettered")
-            )
-        target = find_target(death, self._index)
-        if target is not None:
-            return Destination(target)
-        return Destination(
-            None, refusal=NO_QUEUE.format(queue=death.queue) if death.queue else UNKNOWN_TARGET
-        )
+            target = Target("", queue, why) if queue else None
+        else:
+            target = find()
+        is_missing = target is None and queue and queue not in self._index.queues
+        refusal = NO_QUEUE.format(queue=queue) if is_missing else UNKNOWN_TARGET
+        return Destination(target, refusal="" if target else refusal)
 
 
 @dataclass(frozen=True)

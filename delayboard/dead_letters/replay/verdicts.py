@@ -256,9 +256,13 @@ class RouteChecker:
             return make_refused(why)
         verdict = self._walk_route(target, source, properties, route)
         replays = count_replays(properties.headers)
-        if self._most_replays is not None and replays >= self._most_replays:
-            return make_guarded(verdict, replays)
-        return verdict
+        if self._most_replays is None or replays < self._most_replays:
+            return verdict
+        times, each = ("once", "") if replays == 1 else (f"{replays} times", " each time")
+        sentence = f"It was replayed {times} already and dead-lettered again{each}."
+        return replace(
+            verdict, is_good=False, sentence=f"{sentence} {verdict.sentence}", ending="guarded"
+        )
 
     def _walk_route(
         self, target: Target, source: str, properties: Properties, route: Route | None
@@ -286,7 +290,11 @@ class RouteChecker:
             )
             entered = dict.fromkeys(hop.queue for hop in walked.hops)
             limited = [self._limited[name] for name in entered if name in self._limited]
-            known = add_limits(make_verdict(walked, source), limited)
+            known = make_verdict(walked, source)
+            sentence = " ".join([known.sentence, *(one.sentence for one in limited)])
+            known = replace(known, sentence=sentence)
+            if known.is_good and any(one.is_full for one in limited):
+                known = replace(known, is_good=False, ending="full")
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[cache_key] = known
@@ -367,23 +375,6 @@ class Verdict:
 def make_refused(why: str) -> Verdict:
     """It cannot be published at all."""
     return Verdict(False, why, "refused")
-
-
-def make_guarded(verdict: Verdict, replays: int) -> Verdict:
-    """The same of a message that was replayed too often already."""
-    if verdict.ending == "refused":
-        return verdict
-    times, each = ("once", "") if replays == 1 else (f"{replays} times", " each time")
-    sentence = f"It was replayed {times} already and dead-lettered again{each}. {verdict.sentence}"
-    return replace(verdict, is_good=False, sentence=sentence, ending="guarded")
-
-
-def add_limits(verdict: Verdict, limited: Collection[LimitedQueue]) -> Verdict:
-    """The same with these queues that the message enters; not good when one of them is full."""
-    sentence = " ".join([verdict.sentence, *(one.sentence for one in limited)])
-    if verdict.is_good and any(one.is_full for one in limited):
-        return replace(verdict, is_good=False, sentence=sentence, ending="full")
-    return replace(verdict, sentence=sentence)
 
 
 def make_verdict(walked: Walk, source: str) -> Verdict:
