@@ -17,7 +17,7 @@ from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.follow import index
 from analytics.retention.rules import DELIVERED
-from delayboard.dead_letters.replay import outcome, seen_messages, summary
+from delayboard.dead_letters.replay import outcome, seen_messages
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     ReplayEdit,
@@ -416,7 +416,7 @@ def test_what_may_have_arrived_and_was_seen_counts_as_done_and_is_not_offered_ag
         (ItemState.DONE, ParkedState.REPLAYED),
         (ItemState.UNKNOWN, ParkedState.PARKED),
     ]
-    assert summary.count_outcomes(batch)[ReplayOutcome.UNOBSERVED] == 1
+    assert outcome.count_outcomes(batch)[ReplayOutcome.UNOBSERVED] == 1
     outcome.close_batch(batch, timezone.now())
     assert batch.items.get(position=3).outcome == ReplayOutcome.UNOBSERVED
 

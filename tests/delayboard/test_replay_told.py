@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay import summary
+from delayboard.dead_letters.replay import outcome, summary
 from delayboard.models import BatchState, ItemState, ReplayOutcome
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
@@ -52,4 +52,4 @@ def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> Non
     batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     delayed = a_route(batch, routing_key="later", after_ms=1000)
     batch.items.filter(position=3).update(route=delayed, outcome=ReplayOutcome.DELAYED)
-    assert summary.count_outcomes(batch) == dict.fromkeys(ReplayOutcome, 1)
+    assert outcome.count_outcomes(batch) == dict.fromkeys(ReplayOutcome, 1)

@@ -9,17 +9,16 @@ Everything here is in the caller's transaction, and locks messages, then groups,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import BooleanField, Count, F, Func, Q
-from django.db.models.expressions import RawSQL
+from django.db.models import Count, F, Func, Q
 from django.utils import timezone
 
 from delayboard.dead_letters.parked.store import change_each, change_parked_messages
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.replay import OPEN, ReplayOutcome, parse_replay_id, replay_id
+from delayboard.models.replay import OPEN, ReplayOutcome, replay_id
 from topology.database.select_keys import match_keys
 
 CHUNK = 2500
@@ -185,8 +184,6 @@ def _describe_reason(state: str, other: int | None) -> str:
 
 # Each link of a chain is one crash while the same message was parked.
 LONGEST_CHAIN = 100
-# The very words of the index items_by_shared_replay_id.
-_IS_SHARED = RawSQL("shared_replay_id > ''", (), output_field=BooleanField())
 
 
 class Claimed(NamedTuple):
@@ -278,33 +275,6 @@ def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping
     if changed:
         ReplayItem.objects.bulk_update(changed, ["shared_replay_id", "may_be_duplicated"])
     return len(unsettled)
-
-
-def find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayItem]]:
-    """The items that were published under each of these replay ids, where several share it.
-
-    With their batches, in the order of their keys: the item that has the id of its own is first.
-    """
-    # Anybody can write the header: PostgreSQL takes no NUL, for one.
-    real = {name for name in names if parse_replay_id(name) is not None}
-    rows = ReplayItem.objects.filter(
-        _IS_SHARED, batch__broker=broker, shared_replay_id__in=real, attempts__gt=0
-    )
-    found: dict[str, list[ReplayItem]] = {}
-    for item in rows.select_related("batch").defer("batch__parked_messages").order_by("pk"):
-        found.setdefault(item.shared_replay_id, []).append(item)
-    return {name: [*_find_owner(broker, name), *items] for name, items in found.items()}
-
-
-def _find_owner(broker: int, name: str) -> Iterable[ReplayItem]:
-    """The item whose own replay id this is, if it was published; one at most."""
-    parsed = parse_replay_id(name)
-    if parsed is None:
-        return ()
-    rows = ReplayItem.objects.filter(
-        batch__broker=broker, batch__uid=parsed[0], position=parsed[1], attempts__gt=0
-    )
-    return rows.filter(shared_replay_id="").select_related("batch").defer("batch__parked_messages")
 
 
 def _find_links(parked_messages: Collection[int]) -> dict[int, int]:

@@ -77,10 +77,7 @@ def edit_message(
     if is_same and key == parked_message.body_id:
         undo_edit(user, item, version=version)
         return None
-    checker = _make_checker(item.batch)
-    checked = checker.check_message(
-        parked_message.group_id, parked_message.queue, raw, parked_message.pk
-    )
+    checked = _check_again(item, parked_message, raw)
     with transaction.atomic():
         _lock_draft(item, version)
         if body is not None:
@@ -92,14 +89,8 @@ def edit_message(
         )
         size = Body.objects.values_list("size", flat=True).get(pk=key)
         _write_route(item, checked, size)
-        _record(
-            user,
-            "replay message edited",
-            item,
-            headers=sorted(wanted),
-            dropped=sorted(drop_headers),
-            body=body is not None,
-        )
+        changed = {"headers": sorted(wanted), "dropped": sorted(drop_headers)}
+        _record(user, "replay message edited", item, **changed, body=body is not None)
     return made
 
 
@@ -110,13 +101,7 @@ def undo_edit(user: Any, item: ReplayItem, *, version: str | None = None) -> Non
     if not found:
         return
     version = found if version is None else version
-    checker = _make_checker(item.batch)
-    checked = checker.check_message(
-        parked_message.group_id,
-        parked_message.queue,
-        bytes(parked_message.properties),
-        parked_message.pk,
-    )
+    checked = _check_again(item, parked_message, bytes(parked_message.properties))
     with transaction.atomic():
         _lock_draft(item, version)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
@@ -186,13 +171,17 @@ def _refuse_hidden(
         raise EditError(problems)
 
 
-def _make_checker(batch: ReplayBatch) -> MessageChecker:
+def _check_again(item: ReplayItem, parked_message: ParkedMessage, raw: bytes) -> CheckedTarget:
+    """The target and verdict of the message with these properties. Raises EditError."""
+    batch = item.batch
     try:
-        snapshot = poll_broker(batch.broker).snapshot
-        options = read_batch_options(batch)
-        return MessageChecker(batch.broker, options, snapshot, batch.conventions)
+        snapshot, options = poll_broker(batch.broker).snapshot, read_batch_options(batch)
+        checker = MessageChecker(batch.broker, options, snapshot, batch.conventions)
     except (BatchError, OptionError) as error:
         raise EditError({"": str(error)}) from error
+    return checker.check_message(
+        parked_message.group_id, parked_message.queue, raw, parked_message.pk
+    )
 
 
 def _lock_draft(item: ReplayItem, version: str) -> None:
@@ -274,7 +263,15 @@ def diff_sent(item: ReplayItem, rules: Redaction, *, hides_targets: bool) -> Sen
         return None
     before = parked.message.properties
     is_addressed = not hides_targets and (path.exchange or path.routing_key)
-    addressed = _diff_addresses(parked, path) if is_addressed else ()
+    addresses = [
+        ("exchange", *(name or "(default exchange)" for name in (parked.exchange, path.exchange))),
+        ("routing key", *(key or "(empty)" for key in (parked.routing_key, path.routing_key))),
+    ]
+    addressed = [
+        Change(part, _shorten(was), _shorten(is_now))
+        for part, was, is_now in addresses
+        if is_addressed and was != is_now
+    ]
     body, note = _diff_bodies(
         _show(before, bytes(parked.body.data), rules), _show(after, sent.body, rules)
     )
@@ -304,19 +301,6 @@ def _find_route(item: ReplayItem) -> Route:
     if item.batch.mode == TargetMode.DELAY and item.route.routing_key:
         return find_delay_route(item.batch, item.route.routing_key)
     return Route(item.route.exchange, item.route.routing_key)
-
-
-def _diff_addresses(parked: ParkedMessage, path: Route) -> Iterator[Change]:
-    for part, before, after in (
-        (
-            "exchange",
-            parked.exchange or "(default exchange)",
-            path.exchange or "(default exchange)",
-        ),
-        ("routing key", parked.routing_key or "(empty)", path.routing_key or "(empty)"),
-    ):
-        if before != after:
-            yield Change(part, _shorten(before), _shorten(after))
 
 
 def _diff_headers(

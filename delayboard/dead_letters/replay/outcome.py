@@ -41,6 +41,8 @@ MOST_ITEMS = 5000
 SCENE_LASTS = timedelta(seconds=30)
 PEEK_EVERY = timedelta(seconds=30)
 MOST_PEEKS = 3
+# Routes in one question to the database.
+MOST_ROUTES = 500
 # The very words of the index items_that_died.
 _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 
@@ -93,6 +95,20 @@ def explain_stop(batch: ReplayBatch) -> str:
     if not batch.stop_after or number < batch.stop_after:
         return ""
     return f"{number} messages were dead-lettered again. Find out why before you resume."
+
+
+def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
+    """How many messages that were published, or may have been, have which outcome."""
+    delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
+    rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
+    delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
+    unobserved = batch.published - batch.delivered - batch.died - delayed
+    return {
+        ReplayOutcome.DELIVERED: batch.delivered,
+        ReplayOutcome.DIED: batch.died,
+        ReplayOutcome.DELAYED: delayed,
+        ReplayOutcome.UNOBSERVED: max(0, unobserved),
+    }
 
 
 def explain_unobserved(batch: ReplayBatch) -> str:

@@ -54,6 +54,10 @@ _IS_FOLLOWED = RawSQL(
 )
 
 
+# The very words of the index items_by_shared_replay_id.
+_IS_SHARED = RawSQL("shared_replay_id > ''", (), output_field=BooleanField())
+
+
 class Item(NamedTuple):
     """The columns of an item that are needed."""
 
@@ -144,7 +148,7 @@ def _pair_items(
     of which the end is known already are among them.
     """
     texts = [text.removeprefix(REPLAYED) for text in arrived]
-    sharing = claims.find_sharing(batch.broker_id, texts) if texts else {}
+    sharing = _find_sharing(batch.broker_id, texts) if texts else {}
     for text, seen in arrived.items():
         if text.removeprefix(REPLAYED) not in sharing:
             yield from ((named[text][0], at, row) for at, row in seen)
@@ -230,6 +234,25 @@ def count_arrived(batch: int, items: Collection[int]) -> None:
         rows.update(done=F("done") + number, unknown=F("unknown") - number)
 
 
+def _find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayItem]]:
+    """The items that were published under each of these replay ids, where several share it.
+
+    With their batches, in the order of their keys: the item that has the id of its own is first.
+    """
+    # Anybody can write the header: PostgreSQL takes no NUL, for one.
+    real = {name: parsed for name in names if (parsed := parse_replay_id(name)) is not None}
+    sent = ReplayItem.objects.filter(batch__broker=broker, attempts__gt=0)
+    sent = sent.select_related("batch").defer("batch__parked_messages")
+    found: dict[str, list[ReplayItem]] = {}
+    for item in sent.filter(_IS_SHARED, shared_replay_id__in=real).order_by("pk"):
+        found.setdefault(item.shared_replay_id, []).append(item)
+    for name, items in found.items():
+        uid, position = real[name]
+        owner = sent.filter(batch__uid=uid, position=position, shared_replay_id="")
+        items[:0] = owner
+    return found
+
+
 def group_by_position(
     named: Iterable[tuple[str, ReturnedMessage]],
 ) -> dict[UUID, dict[int, list[ReturnedMessage]]]:
@@ -250,7 +273,7 @@ def find_sent(
     Batches in the order of their keys, each with positions and messages as in `sent_by`. Several
     items under one replay id are each found once, because the message does not distinguish them.
     """
-    sharing = claims.find_sharing(broker.pk, [name for name, _ in named])
+    sharing = _find_sharing(broker.pk, [name for name, _ in named])
     plain = group_by_position(one for one in named if one[0] not in sharing)
     found: dict[int, dict[int, int | None]] = {}
     batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("parked_messages")

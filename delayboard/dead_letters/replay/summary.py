@@ -47,8 +47,6 @@ from topology.redaction import HIDDEN, Redaction
 
 # Targets that are listed one by one; the others are counted.
 ROUTES = 20
-# In one question to the database.
-MOST_ROUTES = 500
 BAR = 1000
 # A part of a bar can be seen however small it is; what lies between two.
 LEAST, GAP = 10, 4
@@ -188,20 +186,6 @@ def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
 
 def make_outcome_bar(counts: Mapping[ReplayOutcome, int]) -> tuple[Part, ...]:
     return make_bar((_OUTCOME_KINDS[one], str(one.label), n) for one, n in counts.items())
-
-
-def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
-    """How many messages that were published, or may have been, have which outcome."""
-    delay_routes = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
-    rows = batch.items.filter(outcome=ReplayOutcome.DELAYED)
-    delayed = rows.filter(route__in=delay_routes[:MOST_ROUTES]).count() if delay_routes else 0
-    unobserved = batch.published - batch.delivered - batch.died - delayed
-    return {
-        ReplayOutcome.DELIVERED: batch.delivered,
-        ReplayOutcome.DIED: batch.died,
-        ReplayOutcome.DELAYED: delayed,
-        ReplayOutcome.UNOBSERVED: max(0, unobserved),
-    }
 
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:

@@ -145,7 +145,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     )
     if not batch.is_ended:
         return found
-    after = summary.count_outcomes(batch)
+    after = outcome.count_outcomes(batch)
     is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
     return found | {
         "after": after,
