@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpR
 from django.utils.deprecation import MiddlewareMixin
 from structlog.contextvars import bind_contextvars
 
+from delayboard.api.problem import Problem, answer_problem
 from delayboard.sign_in.sessions import note_use
 from delayboard.sign_in.time_zone import activate
 from topology.access import remember_grants
@@ -39,6 +40,8 @@ class SecurityPolicyMiddleware(MiddlewareMixin):
         query = request.META.get("QUERY_STRING", "")
         if "\0" in query or "%00" in query:
             sentence = "The address contains a NUL character, which no name allows."
+            if request.path.startswith("/api/"):
+                return answer_problem(Problem(400, sentence))
             return HttpResponseBadRequest(sentence, content_type="text/plain; charset=utf-8")
         return None
 

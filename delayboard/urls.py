@@ -8,10 +8,10 @@ from allauth.account.views import reauthenticate
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, register_converter
 from django.views.generic import RedirectView
 
-from delayboard.api.door import api
+from delayboard.api.door import AnyPathConverter, api
 from delayboard.views import (
     broker_start,
     delay_migration,
@@ -48,6 +48,7 @@ from delayboard.views.settings import (
 from delayboard.views.sign_in import groups as group_roles
 from delayboard.views.sign_in import permissions, sessions, sign_in, tokens
 
+register_converter(AnyPathConverter, "any")
 handler500 = "delayboard.views.errors.show_server_error"
 # What people may edit of these, other pages show.
 for unused in (EmailAddress, SocialApp, SocialAccount, SocialToken, Authenticator):
@@ -207,7 +208,7 @@ urlpatterns = [
         firehose.firehose_switch,
         name="firehose_switch",
     ),
-    path("api/v1/<path:path>", api, name="api"),
+    path("api/v1/<any:path>", api, name="api"),
     path("", include("topology.urls")),
     path("", include("analytics.urls")),
     path("admin/", admin.site.urls),

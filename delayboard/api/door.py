@@ -6,14 +6,17 @@ django-ninja is loaded by the first request, so no process that serves none pays
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from datetime import timedelta
 from typing import Any
 
+from django import db
 from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
+from django.urls.converters import StringConverter
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from structlog.contextvars import bind_contextvars
@@ -21,6 +24,9 @@ from structlog.contextvars import bind_contextvars
 from delayboard.api.problem import Problem, answer_problem
 from delayboard.models import ApiAnswer, ApiToken
 from delayboard.sign_in.tokens import TokenError, find_token
+from topology.database.errors import explain
+
+logger = logging.getLogger(__name__)
 
 REQUESTS_PER_MINUTE = 600
 LONGEST_KEY = 255
@@ -28,16 +34,32 @@ KEPT_HEADERS = ("Content-Type", "Location")
 KEPT = timedelta(days=1)
 
 
+class AnyPathConverter(StringConverter):
+    """Unlike `path` also nothing, and a line's end: each gets a problem, no page."""
+
+    regex = r"[\s\S]*"
+
+
 @csrf_exempt
 @login_not_required
 def api(request: HttpRequest, path: str) -> HttpResponse:
     """Sign-ins of browsers do not count, so no page of another site can send a change."""
     try:
-        token = find_token(request)
+        return _answer(request, path)
     except TokenError as error:
         answer = answer_problem(Problem(401, str(error)))
         answer["WWW-Authenticate"] = "Bearer"
         return answer
+    except db.Error as error:
+        if (trouble := explain(error)) is None:
+            raise
+        logger.warning("%s %s failed: %s", request.method, request.path, trouble)
+        return answer_problem(Problem(503, str(trouble)))
+
+
+def _answer(request: HttpRequest, path: str) -> HttpResponse:
+    """Raises TokenError."""
+    token = find_token(request)
     bind_contextvars(actor_id=token.user_id)
     request.user = token.user
     if refused := _refuse_too_many(token):

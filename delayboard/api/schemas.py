@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel as Schema
 from pydantic import ConfigDict, Field
 
 Item = TypeVar("Item")
+# More would not fit into the database.
+RowId: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Body(Schema):
@@ -218,7 +220,7 @@ class ChangeRequest(Body):
     """
 
     kind: str
-    messages: list[int] = Field(min_length=1, max_length=200)
+    messages: list[RowId] = Field(min_length=1, max_length=200)
     to: str = ""
     confirm: str = ""
 
@@ -393,8 +395,8 @@ class Parking(Schema):
 class Selection(Body):
     """One of the three: ids of parked messages, the id of a group, or a search."""
 
-    parked_messages: list[int] | None = Field(default=None, min_length=1, max_length=1000)
-    group: int | None = None
+    parked_messages: list[RowId] | None = Field(default=None, min_length=1, max_length=1000)
+    group: RowId | None = None
     query: str | None = Field(default=None, max_length=500)
     confirm: str = ""
 
@@ -436,8 +438,8 @@ class ReplayOptions(Body):
 class ReplayRequest(ReplayOptions):
     """What is replayed: one of the three; and how."""
 
-    parked_messages: list[int] | None = Field(default=None, min_length=1, max_length=1000)
-    group: int | None = None
+    parked_messages: list[RowId] | None = Field(default=None, min_length=1, max_length=1000)
+    group: RowId | None = None
     query: str | None = Field(default=None, max_length=500)
 
 
