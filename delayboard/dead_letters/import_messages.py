@@ -88,8 +88,10 @@ def import_messages(
 def _read_lines(
     lines: Iterable[bytes], tally: Tally, report: Callable[[int, str], None]
 ) -> Iterator[tuple[Imported, int]]:
-    """The messages, each with the length of its line."""
-    for number, line in number_lines(lines):
+    """The messages, each with the length of its line; lines are counted from 1."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         tally.lines += 1
         try:
             yield read_line(line), len(line)
@@ -242,13 +244,6 @@ def _shorten(value: object) -> str:
         return "(a list or object)"
     text = clean(value if not isinstance(value, str) else value[:40])
     return f"“{text[:40]}”"
-
-
-def number_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, counted from 1."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, line
 
 
 def _uid(values: Mapping[str, Any], line: bytes) -> str:

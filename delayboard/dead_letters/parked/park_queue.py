@@ -166,7 +166,7 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
     limits = Limits(min(found.prefetch, wanted), found.deliveries)
     consumer = Consumer(parking.broker.address, parking.queue, prefetch=limits.prefetch)
     with _session(parking) as session, consumer:
-        writer = _writer(session, progress)
+        writer = ParkingWriter(session, pulse=progress.pulse)
         taking = Taking(consumer, writer, limits, wanted=wanted)
         with taking.closing():
             came_at = monotonic()
@@ -221,7 +221,7 @@ def _park_these(
         deliveries = [*found.values(), *again]
         if not deliveries:
             return
-        writer = _writer(session, progress)
+        writer = ParkingWriter(session, pulse=progress.pulse)
         parked_messages = writer.store_patiently(
             [delivery.message for delivery in deliveries],
             stop=stop,
@@ -289,7 +289,3 @@ def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[
 
 def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
     return open_session(parking.broker, parking.queue, by=parking.created_by, parking=parking)
-
-
-def _writer(session: ParkSession, progress: Progress) -> ParkingWriter:
-    return ParkingWriter(session, pulse=progress.pulse)

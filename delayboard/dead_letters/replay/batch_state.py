@@ -369,10 +369,6 @@ class BatchLease:
                 else:
                     self.work_lease.give_back(error, after=after)
 
-    def report(self, error: str) -> None:
-        """What keeps it from going on; "" when nothing does."""
-        self.work_lease.report(error)
-
     def wait_until(self, moment: datetime) -> None:
         """Let it be tried again at that moment."""
         self.give_back("", after=max(timedelta(0), moment - timezone.now()))

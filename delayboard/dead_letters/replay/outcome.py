@@ -70,15 +70,15 @@ def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -
     found = list(rows.order_by("pk").select_for_update().values_list(*columns, named=True))
     fresh = [item for item in found if item.outcome != ReplayOutcome.DIED]
     arrived = sum(item.outcome == ReplayOutcome.DELIVERED for item in fresh)
-    # Seen dead by a look, and parked since.
-    named = [item for item in found if item.outcome == ReplayOutcome.DIED and item.died_as is None]
-    seen_messages.write_marks(
-        [Mark(item.pk, ReplayOutcome.DIED, at, positions[item.position]) for item in fresh]
-    )
+    # Those that a look saw dead, and that were parked since, keep their time.
+    times = {item.pk: item.outcome_at for item in found if item.died_as is None}
+    times |= {item.pk: at for item in fresh}
+    died = ReplayOutcome.DIED
     seen_messages.write_marks(
         [
-            Mark(item.pk, ReplayOutcome.DIED, item.outcome_at, positions[item.position])
-            for item in named
+            Mark(item.pk, died, times[item.pk], positions[item.position])
+            for item in found
+            if item.pk in times
         ]
     )
     if fresh:

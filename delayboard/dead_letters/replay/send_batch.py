@@ -159,32 +159,22 @@ class Sending:
             seen = snapshots.for_action(
                 batch.broker, management, [Exchange(name) for name in names]
             )
-            self._turn(None)
+            self._renew_lease(None)
             routes = PublishRoutes(batch, seen.definitions, management, channel)
             limiter = RateLimiter(batch.rate, time.monotonic())
-            window = settings.MESSAGES_IN_FLIGHT
-            source = ParkedMessageSource(
-                self.lease,
-                routes,
-                limiter,
-                self._write_patiently,
-                window=window,
-                remaining=remaining,
-            )
+            window, write = settings.MESSAGES_IN_FLIGHT, self._write_patiently
+            source = ParkedMessageSource(self.lease, routes, limiter, write, window, remaining)
 
             def turn() -> None:
                 source.flush(due_only=True)
-                self._turn(source.trouble)
-
-            def is_stopping() -> bool:
-                return self._is_stopping() or time.monotonic() > until
+                self._renew_lease(source.trouble)
 
             try:
                 move(
                     source,
                     channel,
                     window=window,
-                    is_stopping=is_stopping,
+                    is_stopping=lambda: self._is_stopping() or time.monotonic() > until,
                     turn=turn,
                     explain_nack=NackCheck(batch.broker).settle,
                 )
@@ -203,7 +193,7 @@ class Sending:
                 source.flush()
                 return
             except BrokerError as error:
-                self._turn(error)
+                self._renew_lease(error)
                 if time.monotonic() > until or self.stop.wait(CHECK_AGAIN_SECONDS):
                     raise
 
@@ -221,14 +211,14 @@ class Sending:
             self._stops_why = outcome.explain_stop(self.lease.batch)
         return bool(self._request or self._stops_why or self._is_read_only)
 
-    def _turn(self, trouble: BrokerError | None) -> None:
+    def _renew_lease(self, trouble: BrokerError | None) -> None:
         now = time.monotonic()
         if now - self._renewed_at > RENEW_SECONDS:
             self._renewed_at = now
             with transaction.atomic():
                 self.lease.renew()
                 if trouble is not None:
-                    self.lease.report(f"{NOT_CHECKED} {trouble}")
+                    self.lease.work_lease.report(f"{NOT_CHECKED} {trouble}")
             self.alive()
 
     def _write_patiently(self, write: Callable[[], None]) -> None:
@@ -245,13 +235,10 @@ class Sending:
                 if self.stop.wait(DATABASE_SECONDS):
                     raise
                 _reconnect()
-                self._report(f"{NOT_WRITTEN} {error}")
-
-    def _report(self, error: str) -> None:
-        """Record a problem, if the database accepts it."""
-        with suppress(db.Error):
-            self.lease.report(error)
-            self.alive()
+                # If the database accepts that.
+                with suppress(db.Error):
+                    self.lease.work_lease.report(f"{NOT_WRITTEN} {error}")
+                    self.alive()
 
 
 def _reconnect() -> None:
