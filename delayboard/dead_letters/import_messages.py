@@ -32,6 +32,13 @@ from topology.models import Broker
 CHUNK = 200
 CHUNK_BYTES = 8_000_000
 MOST_REPORTED = 20
+# A body of 128 MiB, RabbitMQ's maximum, in base64, with the fields around it.
+LONGEST_LINE = 200_000_000
+# A frame of properties is 128 kB by default and can be made larger.
+MOST_PROPERTIES = 1_000_000
+LONGEST_NAME = 255
+LONGEST_UID = 64
+FIRST_YEAR = datetime(1000, 1, 1, tzinfo=UTC)
 
 
 @dataclass
@@ -166,15 +173,6 @@ def _annotate(pk: int, one: Imported) -> None:
         # Only what a browser may open.
         is_link = one.link.startswith(("https://", "http://")) and len(one.link) <= 500
         group.update(note=clean(one.note), link=one.link if is_link else "")
-
-
-# A body of 128 MiB, RabbitMQ's maximum, in base64, with the fields around it.
-LONGEST_LINE = 200_000_000
-# A frame of properties is 128 kB by default and can be made larger.
-MOST_PROPERTIES = 1_000_000
-LONGEST_NAME = 255
-LONGEST_UID = 64
-FIRST_YEAR = datetime(1000, 1, 1, tzinfo=UTC)
 
 
 class LineError(ValueError):

@@ -40,6 +40,7 @@ _EVIDENCE = {
     ReplayOutcome.DELAYED: "The delivery is not observed. You can replay the message again.",
     ReplayOutcome.UNOBSERVED: "Delayboard recorded no later event.",
 }
+MOST_DEATHS = 40
 
 
 @dataclass(frozen=True)
@@ -256,9 +257,6 @@ def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, st
 
 def _parked_page(parked_message: ParkedMessage, number: int) -> Page:
     return ("parked_message", parked_message.broker.slug, number)
-
-
-MOST_DEATHS = 40
 
 
 def path_diagram(message: Message, history: History, queue: str) -> str:

@@ -31,6 +31,8 @@ from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.remaining_route import trace_remaining_route
 from topology.snapshot import Snapshot
 
+MOST = 10
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -164,9 +166,6 @@ def example(key: int, rules: Redaction) -> Example | None:
     message = replace(row.without_body, body=bytes(row.begun or b""))
     (parked_message,) = number_messages([message])
     return Example(row, show_whole(parked_message, redaction=rules))
-
-
-MOST = 10
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,14 @@ from topology.models import Broker
 # A classic queue writes its acks down within some tenths of a second, and forgets them if it is
 # killed before; so does a quorum queue with what its members have not written yet.
 SURE_AFTER_SECONDS = 5.0
+# A crash costs each message on the way one of its deliveries.
+PREFETCH_OF_LIMITED = 900
+IN_FLIGHT_BYTES = 128 * 1024 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+DEFAULT_DELIVERY_LIMIT = 20
+# Deliveries before its last from which a message is parked alone and at once.
+MARGIN = 5
+COUNTER = "x-delivery-count"
 
 
 class Taking:
@@ -209,16 +217,6 @@ def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None
             f"Delayboard could not park the first message, which had no delivery left: {why}. "
             "RabbitMQ dropped it or dead-lettered it again."
         ) from error
-
-
-# A crash costs each message on the way one of its deliveries.
-PREFETCH_OF_LIMITED = 900
-IN_FLIGHT_BYTES = 128 * 1024 * 1024
-BATCH_BYTES = 16 * 1024 * 1024
-DEFAULT_DELIVERY_LIMIT = 20
-# Deliveries before its last from which a message is parked alone and at once.
-MARGIN = 5
-COUNTER = "x-delivery-count"
 
 
 @dataclass(frozen=True)

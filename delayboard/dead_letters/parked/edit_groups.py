@@ -25,6 +25,8 @@ from topology.models.work import ENDED
 
 MOST_MERGED = 50
 LONGEST_NAME = 100
+LONGEST_NOTE = 10_000
+LONGEST_LINK = 500
 
 
 class MergeError(ValueError):
@@ -113,10 +115,6 @@ def _check_pending(found: Collection[int]) -> None:
 def _record(user: Any, group: MessageGroup, action: str, others: list[int]) -> None:
     details = {"group": group.pk, "merged": others}
     audit.record(user, action, broker=group.broker, what=str(group), details=details)
-
-
-LONGEST_NOTE = 10_000
-LONGEST_LINK = 500
 
 
 class NoteError(ValueError):

@@ -39,6 +39,7 @@ _SEARCHED = (
     "note",
     "owner__username",
 )
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -223,9 +224,6 @@ def newest_of(group: MessageGroup) -> int:
     )
     keys = (rows.order_by("-pk").values_list("pk", flat=True).first() for rows in states)
     return max((key for key in keys if key is not None), default=0)
-
-
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,16 @@ from topology.models.read_only import refuse_read_only
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 BEAT_SECONDS = 0.5
+KIND = "park"
+# Another reader may hold a chosen message for a moment.
+MOST_SEARCHES = 4
+SEARCH_AGAIN_AFTER = timedelta(seconds=2)
+# Messages and bytes that are searched for the chosen messages.
+MOST_READ = 500
+MOST_BYTES = 64 * 1024 * 1024
+HOLDING_SECONDS = 10.0
+# Seconds for which a queue with ready messages may deliver nothing.
+PATIENCE = 10.0
 
 
 def park_automatically(queue_id: int, *, stop: Event, beat: Beat, space: SpaceCheck) -> None:
@@ -96,18 +106,6 @@ def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> No
     except db.Error:
         with suppress(db.Error):
             forget_connection()
-
-
-KIND = "park"
-# Another reader may hold a chosen message for a moment.
-MOST_SEARCHES = 4
-SEARCH_AGAIN_AFTER = timedelta(seconds=2)
-# Messages and bytes that are searched for the chosen messages.
-MOST_READ = 500
-MOST_BYTES = 64 * 1024 * 1024
-HOLDING_SECONDS = 10.0
-# Seconds for which a queue with ready messages may deliver nothing.
-PATIENCE = 10.0
 
 
 class Progress:

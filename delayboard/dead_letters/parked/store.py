@@ -32,6 +32,8 @@ FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
 AHEAD = timedelta(days=1)
 # SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
 AT_ONCE = 500
+# SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
+LOCKED_AT_ONCE = 1000
 
 
 class ReturnedMessage(NamedTuple):
@@ -246,10 +248,6 @@ def _count(group: int, moments: list[datetime]) -> None:
         )
         if not begins:
             GroupHour.objects.filter(group=group, hour=hour).update(died=F("died") + number)
-
-
-# SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
-LOCKED_AT_ONCE = 1000
 
 
 def change_parked_messages(

@@ -33,6 +33,11 @@ DELAY = (
     "This is a delay queue: its messages leave by themselves. Mark the queue in which failed "
     "messages end."
 )
+GROWTH_SPAN = timedelta(hours=1)
+# Time by which a sample may be older than the time span and still count.
+TOLERANCE = timedelta(minutes=10)
+# A change within less time says nothing.
+SHORTEST = timedelta(minutes=1)
 
 
 class Undecided(Exception):
@@ -240,13 +245,6 @@ def make_query(name: str) -> str:
     """No sign of the name is read as a wildcard."""
     escaped = re.sub(r'([\\"*])', r"\\\1", name)
     return f'queue:"{escaped}"'
-
-
-GROWTH_SPAN = timedelta(hours=1)
-# Time by which a sample may be older than the time span and still count.
-TOLERANCE = timedelta(minutes=10)
-# A change within less time says nothing.
-SHORTEST = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,13 @@ SHORT_TTL_MS = 10_000
 WITHOUT_STORE = (
     "A peek uses one delivery of each message in this queue. Only a user can request it."
 )
+# Each of the three calls that read a queue and its policies takes at most this long.
+READ_SECONDS = 1.0
+NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
+# The broker counts every five seconds: a queue reported as empty was empty some time before.
+STATISTICS_LAG = timedelta(seconds=15)
+# Deliveries that are left to the consumers of the messages.
+RESERVE = 3
 
 
 @dataclass(frozen=True)
@@ -297,15 +304,6 @@ def _explain_quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
             "of the queue."
         )
     return ""
-
-
-# Each of the three calls that read a queue and its policies takes at most this long.
-READ_SECONDS = 1.0
-NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
-# The broker counts every five seconds: a queue reported as empty was empty some time before.
-STATISTICS_LAG = timedelta(seconds=15)
-# Deliveries that are left to the consumers of the messages.
-RESERVE = 3
 
 
 @dataclass(frozen=True)

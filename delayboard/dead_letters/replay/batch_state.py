@@ -41,6 +41,8 @@ _ENDINGS = {
     "envelope": "would be sent inside an envelope",
     "uncertain": "would have an unknown outcome",
 }
+Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
+NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
 
 
 class BatchError(Exception):
@@ -269,10 +271,6 @@ def _update(batch: ReplayBatch, **values: Any) -> None:
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
         for name, value in values.items():
             setattr(batch, name, value)
-
-
-Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
-NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
 
 
 class BatchLease:

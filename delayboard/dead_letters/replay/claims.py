@@ -32,6 +32,8 @@ _STATES_AFTER: Mapping[str, ParkedState] = {
 MAYBE_PUBLISHED = "Cancelled before RabbitMQ confirmed its publish: it may have been published."
 DELETED = "The parked message was deleted."
 DISCARDED = "It was discarded."
+# Each link of a chain is one crash while the same message was parked.
+LONGEST_CHAIN = 100
 
 
 def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
@@ -180,10 +182,6 @@ def _describe_reason(state: str, other: int | None) -> str:
         case ParkedState.REPLAYED:
             return f"The message was already replayed in {where}."
     return f"The message is in {where}."
-
-
-# Each link of a chain is one crash while the same message was parked.
-LONGEST_CHAIN = 100
 
 
 class Claimed(NamedTuple):

@@ -50,6 +50,9 @@ LARGEST_BODY = 8_000_000
 EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
 HIDDEN = "It is hidden from you. Only people who may see it can change it."
 EDITED_MEANWHILE = "This message was edited meanwhile. Open it again, then repeat your changes."
+# It is made when the message is published.
+NEW_ID = "a new id"
+MOST_LINES, CONTEXT_LINES, MOST_CHARACTERS = 1000, 2, 300
 
 
 def edit_message(
@@ -207,11 +210,6 @@ def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
 def _record(user: Any, action: str, item: ReplayItem, **details: Any) -> None:
     known = {"position": item.position, "parked_message": item.parked_message_id}
     record_action(user, action, item.batch, **known, **details)
-
-
-# It is made when the message is published.
-NEW_ID = "a new id"
-MOST_LINES, CONTEXT_LINES, MOST_CHARACTERS = 1000, 2, 300
 
 
 class Change(NamedTuple):

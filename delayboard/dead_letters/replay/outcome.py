@@ -45,6 +45,9 @@ MOST_PEEKS = 3
 MOST_ROUTES = 500
 # The very words of the index items_that_died.
 _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
+# Time after their publish in which dead ones may be in a queue that is peeked now and then.
+PEEKS_TAKE = PEEK_EVERY + SCENE_LASTS
+Action = Literal["wait", "go on", "stop", "ask"]
 
 
 def record_returned(
@@ -285,12 +288,6 @@ def _find_replay_ids(
         if tag := one.message.tag(REPLAY_HEADER):
             sha256 = hashlib.sha256(one.message.body).hexdigest()
             yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)
-
-
-# Time after their publish in which dead ones may be in a queue that is peeked now and then.
-PEEKS_TAKE = PEEK_EVERY + SCENE_LASTS
-
-Action = Literal["wait", "go on", "stop", "ask"]
 
 
 @dataclass(frozen=True)

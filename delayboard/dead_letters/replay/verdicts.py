@@ -47,6 +47,18 @@ DELETED = "The parked message was deleted."
 # Seconds that a page waits for the broker, and the age up to which a snapshot counts as current.
 PATIENCE_SECONDS = 2.7
 YOUNG = timedelta(seconds=5)
+NOT_FINITE = (
+    "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
+)
+# What is known of more ways than this is forgotten: keys and headers may differ in every message.
+MOST_KNOWN = 20_000
+_NONE = QueueNumbers()
+RETURNED = (
+    "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
+    "message remains in this queue, and a copy may arrive."
+)
+# The worst first; a walk calls “dropped” what a replay calls lost.
+_WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
 
 
 class BrokerUnknown(BatchError):
@@ -186,20 +198,6 @@ def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:
         verdict.is_good,
         verdict.after_ms,
     )
-
-
-NOT_FINITE = (
-    "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
-)
-# What is known of more ways than this is forgotten: keys and headers may differ in every message.
-MOST_KNOWN = 20_000
-_NONE = QueueNumbers()
-RETURNED = (
-    "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
-    "message remains in this queue, and a copy may arrive."
-)
-# The worst first; a walk calls “dropped” what a replay calls lost.
-_WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
 
 
 def is_finite(value: Any) -> bool:
