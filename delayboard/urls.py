@@ -12,6 +12,7 @@ from django.urls import include, path, register_converter
 from django.views.generic import RedirectView
 
 from delayboard.api.door import AnyPathConverter, api
+from delayboard.api.reference import api_document, api_reference
 from delayboard.views import (
     broker_start,
     delay_migration,
@@ -208,6 +209,8 @@ urlpatterns = [
         firehose.firehose_switch,
         name="firehose_switch",
     ),
+    path("help/api/", api_reference, name="api_reference"),
+    path("help/api/openapi.json", api_document, name="api_document"),
     path("api/v1/<any:path>", api, name="api"),
     path("", include("topology.urls")),
     path("", include("analytics.urls")),

@@ -25,6 +25,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.publication import Sent
+from delayboard.sign_in.tokens import make_token
 from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
@@ -34,7 +35,7 @@ from topology import snapshots, work
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Queue
 from topology.findings.find import find
-from topology.models import Broker, State, Topology, Work, WorkState
+from topology.models import Broker, Role, State, Topology, Work, WorkState
 from topology.operations.probes import start_probes
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
@@ -57,6 +58,8 @@ DOWNLOADS = frozenset(
     {
         "parked_messages_export",
         "parked_message_body",
+        "api",
+        "api_document",
         "client_convention_export",
         "analytics:report_table",
         "analytics:stored_report",
@@ -89,6 +92,9 @@ def fresh(user: User) -> Scene:
     scene.add("alerts", "alerts")
     scene.add("permissions", "permissions")
     scene.add("sessions", "sessions")
+    make_token(user, name="deploy of orders", role=Role.VIEWER, brokers=None, days=90)
+    scene.add("tokens", "api_tokens")
+    scene.add("api", "api_reference")
     scene.add("group-roles", "group_roles")
     scene.add("second-factor", "mfa_index")
     scene.add("runs", "analytics:runs")
