@@ -25,7 +25,7 @@ from delayboard.now.lateness import read_lateness
 from delayboard.now.system import background_tasks_of
 from delayboard.now.throughput import find_lag, flow_lines
 from delayboard.worker.check_brokers import EVERY_SECONDS
-from topology.findings.evidence import Severity
+from topology.findings.hit import Severity
 from topology.models import Broker
 from topology.operations.finding_rows import count_open
 

@@ -104,7 +104,10 @@ MODULES = (
             "delay_levels",
         ),
     ),
-    Module("topology/transfer/move.py", ("tests/topology/test_move.py",)),
+    Module(
+        "topology/transfer/move.py",
+        ("tests/topology/test_move.py", "tests/topology/test_queue_source.py"),
+    ),
     Module("topology/access.py", ("tests/topology/test_access.py",), is_imported_anew=True),
     Module("delayboard/dead_letters/replay/parked_source.py", REPLAYS),
     Module(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from topology.views import audit, transfer
+from topology.views import audit, findings, transfer
 from topology.views.brokers import discovered_topologies, trace_route, vhost
 from topology.views.brokers import pages as brokers
-from topology.views.findings import finding, listing
 from topology.views.topologies import actions, overview, tabs
 
 app_name = "topology"
@@ -22,11 +21,11 @@ _broker = [
     path("diagram/", vhost.vhost, name="vhost"),
 ]
 _findings = [
-    path("", listing.findings, name="findings"),
-    path("history/", finding.finding_history, name="finding_history"),
-    path("<slug:key>/", finding.finding, name="finding"),
-    path("<slug:key>/mute/", finding.finding_mute, name="finding_mute"),
-    path("<slug:key>/unmute/", finding.finding_unmute, name="finding_unmute"),
+    path("", findings.findings, name="findings"),
+    path("history/", findings.finding_history, name="finding_history"),
+    path("<slug:key>/", findings.finding, name="finding"),
+    path("<slug:key>/mute/", findings.finding_mute, name="finding_mute"),
+    path("<slug:key>/unmute/", findings.finding_unmute, name="finding_unmute"),
 ]
 _topology = [
     path("", tabs.topology, name="topology"),
@@ -51,7 +50,7 @@ urlpatterns = [
     path("brokers/", brokers.brokers, name="brokers"),
     path("brokers/add/", brokers.broker_add, name="broker_add"),
     path("brokers/<slug:broker_slug>/", include(_broker)),
-    path("findings/", listing.overview, name="findings_overview"),
+    path("findings/", findings.overview, name="findings_overview"),
     path("findings/<slug:broker_slug>/", include(_findings)),
     path("topologies/", overview.topologies, name="topologies"),
     path("topologies/add/", actions.topology_add, name="topology_add"),

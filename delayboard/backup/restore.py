@@ -36,7 +36,7 @@ from delayboard.backup.contents import (
 )
 from delayboard.backup.tables import drop_tables, load_tables
 from delayboard.dead_letters.replay import batch_state
-from delayboard.delay_migration.request import KIND as MIGRATE
+from delayboard.delay_migration.migrate import KIND as MIGRATE
 from delayboard.environment import fingerprint
 from delayboard.models import (
     BackgroundTask,

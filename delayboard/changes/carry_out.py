@@ -22,7 +22,7 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.check import HORIZON
 from delayboard.changes.copies import publish_copies, publish_in_place
-from delayboard.changes.select_messages import SelectedMessages
+from delayboard.changes.request import SelectedMessages
 from delayboard.models import (
     ChangeKind,
     ChangeState,

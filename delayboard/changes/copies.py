@@ -10,16 +10,19 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.changes import take
-from delayboard.changes.outgoing import rebuild, replacement
-from delayboard.models import ChangeState, Interception, ScheduledChange
+from delayboard.changes.check import exit_of, rebuild
+from delayboard.changes.take import stated_headers
+from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import FieldError
-from topology.message import Message, Publish
+from topology.definitions import Definitions
+from topology.message import Message, Publish, Route
 from topology.operations.answers import TapCheck, answer_of, find_known
 from topology.patterns.pattern import ParamsError
+from topology.transfer.prepare import prepare
 
 # A copy that is published later could follow its message.
 MARGIN = timedelta(seconds=1)
@@ -141,3 +144,27 @@ def _confirm(change: ScheduledChange, publish: Publish) -> None:
             what=f"{change.key} for {change.destination}",
             details=change.audit_details,
         )
+
+
+def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions, Publish]:
+    """What to declare and to publish: with the same ids, now or with what is left of the delay.
+
+    No binding is declared: the destination's is there, or is replaced just now. Raises ParamsError
+    for a delay that the topology does not have, FieldError for properties that cannot be edited.
+    """
+    topology = change.topology
+    stated = stated_headers(change)
+    params = topology.parsed
+    if change.kind == ChangeKind.DELIVER_NOW:
+        exchange, key = exit_of(topology.pattern, params, change.destination)
+        if topology.pattern.KEYS_DIFFER_BY_DELAY:
+            key = message.routing_key
+        route = Route(exchange, key)
+    else:
+        assert change.new_due_at is not None
+        left = max(timedelta(0), change.new_due_at - timezone.now())
+        # To the millisecond, as all delays are.
+        left = timedelta(milliseconds=round(left / timedelta(milliseconds=1)))
+        route = topology.pattern.route(params, left, change.destination)
+    publish = prepare(route, message.properties, message.body, stated)
+    return Definitions(queues=route.declares.queues), publish

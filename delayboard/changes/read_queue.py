@@ -20,8 +20,8 @@ from django.utils import timezone
 
 from delayboard.changes import take
 from delayboard.changes.carry_out import Intercepted
+from delayboard.changes.check import MOST_READ, is_only_cancelled, unreadable
 from delayboard.changes.copies import publish_in_place
-from delayboard.changes.point import MOST_READ, is_only_cancelled, unreadable
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work

@@ -1,24 +1,33 @@
-"""Requesting changes of waiting messages, and undoing those that did not take effect."""
+"""Requesting changes of waiting messages, and undoing those that did not take effect.
+
+With what RabbitMQ leads into an intercept queue: the changed messages where a header has their id,
+else those with their routing keys where these differ by delay, else all.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any, TypeAlias
 
+import orjson
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.check import LEAD, ChangeVerdict, check, check_again
-from delayboard.changes.point import Point
-from delayboard.changes.select_messages import (
-    Selection,
-    id_headers,
-    key_of_delay,
-    selectors_of,
+from delayboard.changes.check import (
+    LEAD,
+    ChangeVerdict,
+    Point,
+    bound_again_when,
+    check,
+    check_again,
 )
 from delayboard.models import (
     ChangeKind,
@@ -32,15 +41,25 @@ from topology import audit, work
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.content.export_format import format_moment
-from topology.definitions import INTERCEPTION_PREFIX
+from topology.content.text import count_of
+from topology.definitions import INTERCEPTION_PREFIX, Binding
+from topology.delays import format_delay
 from topology.models import Broker, Topology, Work, WorkState
 from topology.models.read_only import refuse_read_only
 from topology.models.work import INTERCEPT
 from topology.transfer import interception as objects
+from topology.transfer.interception import Interception as Intercepted
 
 KIND = INTERCEPT
 # The kind whose subject is one of the changes in the queue to be read.
 READ = "read-queue"
+# Time from the last change to the end of an interception, about.
+AFTER = timedelta(seconds=2)
+# A headers exchange compares each message with all of its bindings, and each takes a request before
+# the first message is due.
+MOST_IDS = MOST_KEYS = 100
+# Names and values; empty for a message without any.
+IdHeaders: TypeAlias = frozenset[tuple[str, str]]
 
 
 def request(
@@ -195,3 +214,204 @@ def make_record(row: ScheduledChange) -> dict[str, Any]:
         "may_be_duplicated": row.may_be_duplicated,
         "error": row.error,
     }
+
+
+@dataclass(frozen=True)
+class OtherMessages:
+    """What else is forwarded: the messages known to be due for `queue` meanwhile, and more.
+
+    With `are_only_changed` nothing else is: a header of each changed message has its id. With
+    `have_same_delay` only messages with the delay of one that is changed. `bound_again_when`
+    says when programs bind the queue again.
+    """
+
+    queue: str
+    from_at: datetime
+    until_at: datetime
+    known: int = 0
+    are_only_changed: bool = False
+    have_same_delay: bool = False
+    bound_again_when: tuple[str, ...] = ()
+
+    @property
+    def risk(self) -> str:
+        """What such a program does to the messages meanwhile; "" where none is known."""
+        seconds = ceil((self.until_at + AFTER - self.from_at).total_seconds())
+        wait = format_delay(timedelta(seconds=seconds))
+        what = "changed messages unchanged too" if self.are_only_changed else "messages twice"
+        return " ".join(
+            f"If {when} in these {wait}, it binds “{self.queue}” again. RabbitMQ then delivers "
+            f"{what}, until the worker removes the binding, usually within a second. The list of "
+            "changes reports it."
+            for when in self.bound_again_when
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What passes the worker, and what it means for them."""
+        if self.are_only_changed:
+            return (
+                "RabbitMQ routes only the changed messages to the worker: each has its message id "
+                "in a header."
+            )
+        these = count_of(self.known, "known message") + " and " if self.known else ""
+        if self.have_same_delay:
+            return (
+                "RabbitMQ routes only messages with the delays of the changed messages to the "
+                f"worker. The worker forwards {these}all other messages with these delays. They "
+                "arrive a little later."
+            )
+        return (
+            f"The worker forwards {these}all other messages that RabbitMQ routes to this queue. "
+            "They arrive a little later."
+        )
+
+
+def count_other_messages(verdicts: Sequence[ChangeVerdict]) -> list[OtherMessages]:
+    """What passes the forwarders besides, for each queue."""
+    by_queue: dict[str, list[ChangeVerdict]] = defaultdict(list)
+    for verdict in verdicts:
+        if verdict.point is not None:
+            by_queue[verdict.point.queue].append(verdict)
+    return [_other_messages(queue, some) for queue, some in sorted(by_queue.items())]
+
+
+def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
+    broker = some[0].row.broker
+    dues = [one.row.due_at for one in some if one.row.due_at]
+    from_at, until_at = min(dues) - LEAD, max(dues)
+    others_changed = ScheduledChange.objects.filter(
+        interception__queue=queue,
+        broker=broker,
+        state__in=OPEN,
+        due_at__range=(from_at, until_at + LEAD),
+    )
+    rejects = any(one.point is not None and one.point.rejects for one in some)
+    selection = ALL if rejects else Selection().adding(selector_of(one.row) for one in some)
+    selection = selection.adding(selectors_of(others_changed))
+    times = tuple(sorted({when for one in some if (when := bound_again_when(one.row))}))
+    if not (selection.is_all or selection.keys):
+        return OtherMessages(
+            queue, from_at, until_at, are_only_changed=True, bound_again_when=times
+        )
+    others = ScheduledMessage.objects.filter(
+        broker=broker,
+        left_at=None,
+        destination__in={one.row.destination for one in some},
+        due_at__gte=from_at,
+        due_at__lte=until_at + AFTER,
+    )
+    if not selection.is_all:
+        others = others.filter(routing_key__in=selection.keys)
+    changed = others_changed.exclude(message=None).values("message")
+    known = others.exclude(pk__in=[one.row.pk for one in some]).exclude(pk__in=changed).count()
+    is_same = not selection.is_all
+    return OtherMessages(
+        queue, from_at, until_at, known, have_same_delay=is_same, bound_again_when=times
+    )
+
+
+@dataclass(frozen=True)
+class Selector:
+    """How RabbitMQ can tell a message from others of its queue: by `headers`, which no other has,
+    or by a `routing_key`, which those of the same delay have too. "" where all have the same.
+    """
+
+    headers: IdHeaders
+    routing_key: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is led into an intercept queue. It only grows: a message that passes by would overtake
+    those that wait in the queue.
+    """
+
+    headers: frozenset[IdHeaders] = frozenset()
+    keys: frozenset[str] = frozenset()
+    is_all: bool = False
+
+    def adding(self, selectors: Iterable[Selector]) -> Selection:
+        """As few other messages as possible with them."""
+        headers, keys = set(self.headers), set(self.keys)
+        for one in selectors:
+            if one.headers in headers or one.routing_key in keys:
+                continue
+            if one.headers and len(headers) < MOST_IDS:
+                headers.add(one.headers)
+            elif one.routing_key and len(keys) < MOST_KEYS:
+                keys.add(one.routing_key)
+            else:
+                return ALL
+        return self if self.is_all else Selection(frozenset(headers), frozenset(keys))
+
+    def bindings(self, intercepted: Intercepted) -> list[Binding]:
+        if self.is_all:
+            return [intercepted.taking_all]
+        with_ids = [intercepted.taking_headers(dict(one)) for one in self.headers]
+        return with_ids + [intercepted.taking_key(key) for key in sorted(self.keys)]
+
+
+ALL = Selection(is_all=True)
+
+
+def selector_of(row: ScheduledMessage) -> Selector:
+    return Selector(frozenset(id_headers(row).items()), key_of_delay(row))
+
+
+def key_of_delay(row: ScheduledMessage) -> str:
+    """The routing key with which a message leaves its delay; "" where those of others are alike."""
+    is_known = row.topology is not None and row.topology.pattern.KEYS_DIFFER_BY_DELAY
+    return row.routing_key if is_known and _is_plain(row.routing_key) else ""
+
+
+def selectors_of(changes: QuerySet[ScheduledChange]) -> Iterable[Selector]:
+    for stated, key in changes.values_list("id_headers", "routing_key"):
+        yield Selector(frozenset(stated.items()), key)
+
+
+def id_headers(row: ScheduledMessage) -> dict[str, str]:
+    """The headers that have the id of a message, as NServiceBus and others set one, or Celery's.
+
+    None that begins with `x-`, which bindings ignore (rabbit_exchange_type_headers, 3.10.8 to
+    4.3.6). What is not printable ASCII may have been stored as another text. All of them, since one
+    alone may be that of a conversation, which other messages have too.
+    """
+    headers = orjson.loads(row.headers_json)
+    # Celery sets no message id: the id of a task is its correlation id.
+    names = headers if row.message_id else ("id",)
+    value = row.message_id or row.correlation_id
+    return {
+        name: value
+        for name in names
+        if value
+        and headers.get(name) == value
+        and _is_plain(name + value)
+        and not name.startswith("x-")
+    }
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+class SelectedMessages:
+    """What is led into the queue of one interception in this session."""
+
+    def __init__(self, row: Interception) -> None:
+        self._row = row
+        self._selection = Selection()
+
+    def missing(self, *, is_for_all: bool = False) -> list[Binding]:
+        """Bindings to be declared for the changes that are due while messages may wait, should the
+        worker stop; with `is_for_all` for every message. None twice.
+        """
+        until = timezone.now() + self._row.limit
+        changes = self._row.changes.filter(state__in=OPEN, due_at__lte=until)
+        before = self._selection
+        self._selection = ALL if is_for_all else before.adding(selectors_of(changes))
+        if self._selection == before:
+            return []
+        intercepted = self._row.objects_of_broker
+        there = set(before.bindings(intercepted))
+        return [one for one in self._selection.bindings(intercepted) if one not in there]

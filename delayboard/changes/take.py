@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -17,15 +18,16 @@ from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from analytics.scheduled.close_rows import close_rows
 from delayboard.changes.check import LEAD
-from delayboard.changes.outgoing import CHANGE_HEADER, headers_of, stated_headers
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import audit
 from topology.deaths import read_history
-from topology.message import Message, Publish
+from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
+# Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
+CHANGE_HEADER = "x-opt-delayboard-change"
 # Time after its due time when a message that did not come is abandoned, once nothing is waiting.
 GRACE = timedelta(seconds=30)
 # Time for which a message that was taken out is known, should it come once more.
@@ -261,3 +263,22 @@ class ChangedMessages:
         self._tombstones.taken_changes.add(change.pk)
         at = change.new_due_at or timezone.now()
         return Altered(int(at.timestamp() * 1000), headers, partial(finish, change))
+
+
+def stated_headers(change: ScheduledChange) -> dict[str, str]:
+    """The headers that say what a message stands for, and whether it may be there twice."""
+    stated = {CHANGE_HEADER: str(change.pk)}
+    is_begun = change.state == ChangeState.PUBLISHING or change.copy_begun_at is not None
+    if is_begun or change.may_be_duplicated:
+        # It was begun before, and nothing says that the broker did not get it.
+        stated[DOUBLED_HEADER] = "1"
+    return stated
+
+
+def headers_of(row: ScheduledMessage) -> dict[str, Any]:
+    """Those that were recorded; none where they cannot be read."""
+    try:
+        headers = json.loads(row.headers_json)
+    except ValueError:
+        return {}
+    return headers if isinstance(headers, dict) else {}

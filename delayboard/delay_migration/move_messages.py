@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from django.db.models import F
 
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
+from analytics.scheduled.close_rows import close_moved
 from delayboard.delay_migration.check import describe_too_long, read_depths
 from delayboard.delay_migration.places import (
     Due,
@@ -29,8 +30,7 @@ from delayboard.delay_migration.places import (
     WrongStamp,
     remaining_delay,
 )
-from delayboard.delay_migration.recorded_queue import WINDOW, Mark, RecordedQueue
-from delayboard.models import DelayMigration, Interception
+from delayboard.models import DelayMigration, Interception, MovedMessage
 from delayboard.publishing.destinations import Destinations
 from topology import work
 from topology.broker.amqp.consumer import Consumer
@@ -45,14 +45,15 @@ from topology.models import Topology
 from topology.operations.answers import NackCheck
 from topology.operations.ownership import Refusal
 from topology.patterns.pattern import ParamsError
-from topology.transfer.move import move
+from topology.transfer.move import QueueSource, Step, Taken, move
 from topology.transfer.prepare import prepare
-from topology.transfer.queue_source import QueueSource, Taken
 
 MALFORMED = "delayboard.malformed."
 QUEUE_HEADER = "x-opt-delayboard-migrated-from"
 ROUTING_KEY_HEADER = "x-opt-delayboard-routing-key"
 REASON_HEADER = "x-opt-delayboard-reason"
+# Messages that a kill can double: half are in flight, half are confirmed and not acknowledged.
+WINDOW = 100
 # As many as go at once: one that waits here, untouched while the target is looked at, could not
 # leave the source when it is due.
 PREFETCH = WINDOW // 2
@@ -347,3 +348,67 @@ class Run:
                 malformed=F("malformed") + malformed,
                 doubled=F("doubled") + doubled,
             )
+
+
+class Mark(NamedTuple):
+    """What a message on the way counts as, the row of it, for whom it is, "" for malformed, and
+    when it is due.
+    """
+
+    key: str
+    row_key: str
+    destination: str
+    is_doubled: bool
+    due_at: datetime | None = None
+
+    @property
+    def is_malformed(self) -> bool:
+        return not self.destination
+
+
+@dataclass
+class RecordedQueue:
+    """A queue whose messages are written down before they are published, and acknowledged when
+    they are confirmed and `check` has raised nothing since. `aim` gives each publish its remaining
+    delay, after its row is committed: a busy disk makes no message late.
+    """
+
+    row: DelayMigration
+    name: str
+    queue: QueueSource[Mark]
+    publishing: Pipeline[Taken[Mark]]
+    aim: Callable[[Publish, Mark], Publish]
+    check: Callable[[Sequence[Mark]], None]
+    _confirmed: list[tuple[Taken[Mark], Answer]] = field(default_factory=list)
+    _is_refused: bool = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.queue.is_exhausted
+
+    def take(self, room: int) -> Sequence[Step[Taken[Mark]]]:
+        steps = self.queue.take(room)
+        if steps:
+            MovedMessage.objects.bulk_create(
+                MovedMessage(migration=self.row, key=step.token.mark.key, queue=self.name)
+                for step in steps
+            )
+        return [Step(token, self.aim(publish, token.mark)) for token, publish in steps]
+
+    def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
+        if self._is_refused:
+            return
+        self._confirmed += [one for one in answers if one[1].kind == "confirmed"]
+        if others := [one for one in answers if one[1].kind != "confirmed"]:
+            self.queue.settle(others)
+        is_full = len(self._confirmed) * 2 >= WINDOW
+        if self._confirmed and (is_full or not self.publishing.in_flight):
+            confirmed, self._confirmed = self._confirmed, []
+            marks = [taken.mark for taken, _ in confirmed]
+            # Once it raises, nothing more is acknowledged: of what is on the way, too, a tap may
+            # be all that took it, though the binding is back at the next look.
+            self._is_refused = True
+            self.check(marks)
+            self._is_refused = False
+            self.queue.settle(confirmed)
+            close_moved(self.row.source, [mark.row_key for mark in marks])

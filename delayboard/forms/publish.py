@@ -19,8 +19,8 @@ from delayboard.forms.content import (
     make_rows,
     read_body,
 )
-from delayboard.publishing.predict import OutgoingMessage
 from delayboard.publishing.publish_job import HIGHEST_RATE, MOST_MESSAGES
+from delayboard.publishing.publish_message import OutgoingMessage
 from topology.content.text import count_text
 from topology.definitions import Definitions, find_own_queue_problem
 from topology.delays import format_delay

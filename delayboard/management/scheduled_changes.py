@@ -14,8 +14,7 @@ from django.db.models import Q, QuerySet
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import Filter
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
-from delayboard.changes.other_messages import count_other_messages
-from delayboard.changes.request import describe, make_record, request, undo
+from delayboard.changes.request import count_other_messages, describe, make_record, request, undo
 from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ChangeKind, ScheduledChange

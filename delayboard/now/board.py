@@ -37,7 +37,7 @@ from delayboard.now.topology_lines import (
     read_queues,
 )
 from topology import snapshots
-from topology.findings.evidence import make_counts
+from topology.findings.hit import make_counts
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker
 from topology.operations.finding_rows import count_open

@@ -25,7 +25,7 @@ from delayboard.now.problems import WORST, Link, Problem, ProblemKind
 from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
 from topology.delays import format_span
-from topology.findings.evidence import Count as FindingCount
+from topology.findings.hit import Count as FindingCount
 from topology.models import Broker, MissingBinding
 from topology.snapshots import Latest
 

@@ -19,11 +19,11 @@ from analytics.results.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from delayboard.delay_migration.request import open_migrations
+from delayboard.delay_migration.migrate import open_migrations
 from delayboard.models import BatchState, ReplayBatch
 from topology.content.text import count_of, count_text
-from topology.findings.evidence import Count as FindingCount
-from topology.findings.evidence import Severity as FindingSeverity
+from topology.findings.hit import Count as FindingCount
+from topology.findings.hit import Severity as FindingSeverity
 from topology.models import Broker, Drift, MissingBinding, State, Topology
 from topology.snapshots import Latest
 

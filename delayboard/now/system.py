@@ -25,7 +25,7 @@ from topology.delays import format_ms, format_span
 from topology.graph.live_values import make_version
 from topology.models import Broker, Work, WorkState
 from topology.models.work import TASK
-from topology.operations.broker_addresses import describe_silent, list_certificates
+from topology.operations.connect import describe_silent, list_certificates
 from topology.snapshot import Snapshot
 from topology.snapshots import Latest
 

@@ -20,9 +20,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from delayboard.models import PublishJob
-from delayboard.publishing.predict import OutgoingMessage, Prediction
-from delayboard.publishing.send import (
+from delayboard.publishing.publish_message import (
     AlreadySent,
+    OutgoingMessage,
+    Prediction,
     declaring,
     leave_intercepted,
 )

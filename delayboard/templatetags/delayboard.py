@@ -23,7 +23,7 @@ from analytics.results.slo import attainment
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.check import find_obstacles
-from delayboard.changes.outgoing import CHANGE_HEADER, headers_of
+from delayboard.changes.take import CHANGE_HEADER, headers_of
 from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.live.changed_rows import make_message_version
 from delayboard.live.subjects import make_broker_version, make_run_version

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.delay_migration import request as requests
+from delayboard.delay_migration import migrate as migrations
 from delayboard.delay_migration.check import check, find_source_problem
 from delayboard.delay_migration.move_messages import malformed_queue
 from delayboard.models import DelayMigration
@@ -55,7 +55,7 @@ def migrate_delays(request: HttpRequest, source: Topology) -> HttpResponse:
         if target is None:
             raise Http404("No delay levels with this name can be a target.")
         if migration and is_open and migration.target_id != target.pk:
-            context["can_request"] = requests.is_replaceable(migration)
+            context["can_request"] = migrations.is_replaceable(migration)
         try:
             context["dry_run"] = check(source, target, datetime.now(UTC))
         except (Refusal, BrokerError) as error:
@@ -83,7 +83,7 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
         if page:
             return page
     with show_refusal(request, "The migration is not requested.", Refusal):
-        requests.request(request.user, source, target, takes_undated=_takes_undated(request))
+        migrations.request(request.user, source, target, takes_undated=_takes_undated(request))
         messages.success(request, "The migration is requested.")
     return redirect(back)
 
@@ -92,21 +92,21 @@ def delay_migration_request(request: HttpRequest, source: Topology) -> HttpRespo
 @with_topology(Role.OPERATOR, changes=False)
 def delay_migration_pause(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration is not paused, because none is running."
-    return _change(request, source, requests.pause, "The migration is paused.", refusal)
+    return _change(request, source, migrations.pause, "The migration is paused.", refusal)
 
 
 @require_POST
 @with_topology(Role.OPERATOR, changes=False)
 def delay_migration_cancel(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration is not cancelled. Pause it, and wait until the worker has stopped."
-    return _change(request, source, requests.cancel, "The migration is cancelled.", refusal)
+    return _change(request, source, migrations.cancel, "The migration is cancelled.", refusal)
 
 
 @require_POST
 @with_topology(Role.OPERATOR)
 def delay_migration_continue(request: HttpRequest, source: Topology) -> HttpResponse:
     refusal = "The migration does not continue, because none is paused."
-    resume = partial(requests.resume, takes_undated=_takes_undated(request))
+    resume = partial(migrations.resume, takes_undated=_takes_undated(request))
     return _change(request, source, resume, "The migration continues.", refusal)
 
 
@@ -140,7 +140,7 @@ def _targets(request: HttpRequest, source: Topology) -> QuerySet[Topology]:
 
 def _open_target(request: HttpRequest, source: Topology) -> Topology | None:
     """Of the open migration, None for none. Raises PermissionDenied without the role there."""
-    rows = requests.open_migrations().filter(source=source).select_related("target__broker")
+    rows = migrations.open_migrations().filter(source=source).select_related("target__broker")
     row = rows.first()
     if row is None:
         return None

@@ -18,8 +18,7 @@ from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read, wait_queue
-from delayboard.changes.other_messages import count_other_messages
-from delayboard.changes.request import READ, undo
+from delayboard.changes.request import READ, count_other_messages, undo
 from delayboard.changes.request import request as request_changes
 from delayboard.models import (
     ChangeKind,

@@ -23,8 +23,8 @@ from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings, replace_counted, with_reports
+from topology.operations.provision import DriftCheck
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.destinations import has_free_destinations
 from topology.snapshot import Snapshot

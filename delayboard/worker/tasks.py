@@ -32,7 +32,7 @@ from delayboard.dead_letters.queues.failures import note_failures
 from delayboard.dead_letters.replay import batch_state, make_draft, outcome, send_batch
 from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.delay_migration import migrate
-from delayboard.delay_migration.request import KIND as MIGRATE
+from delayboard.delay_migration.migrate import KIND as MIGRATE
 from delayboard.models import DeadLetterQueue, Interception, InterceptionState
 from delayboard.models.background_task import (
     CHANGES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from topology.models import Broker
-from topology.operations.broker_addresses import check_addresses, has_several
+from topology.operations.connect import check_addresses, has_several
 
 EVERY_SECONDS = 4.0
 

@@ -23,8 +23,8 @@ from delayboard.backup import restore as restore_module
 from delayboard.backup.contents import DESCRIPTION, BackupError, read_description
 from delayboard.backup.create import back_up
 from delayboard.backup.restore import restore
-from delayboard.changes.outgoing import stated_headers
-from delayboard.delay_migration.request import KIND as MIGRATE
+from delayboard.changes.take import stated_headers
+from delayboard.delay_migration.migrate import KIND as MIGRATE
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.analytics.builders import NOON, an_entry, write_log
 from tests.builders import make_broker, make_pair

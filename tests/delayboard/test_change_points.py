@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from delayboard.changes.check import known_point
-from delayboard.changes.point import (
+from delayboard.changes.check import (
     Point,
     Unchangeable,
     exit_of,
     find_point,
+    known_point,
     unreadable,
 )
 from tests.builders import make_broker

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from delayboard.changes import forward
+from delayboard.changes import intercept
 from delayboard.changes.carry_out import Executor, Session
-from delayboard.changes.forward import Forwarder, Sent
+from delayboard.changes.intercept import Forwarder, Sent
 from delayboard.models import Interception, InterceptionState
 from tests.builders import make_broker
 from topology import work
@@ -88,7 +88,7 @@ def arrival(number: int) -> Delivery:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(intercept, "RETRY_SECONDS", 0.0)
 
 
 def forward_all(

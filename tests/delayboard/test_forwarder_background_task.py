@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from delayboard.models.background_task import task_key
-from delayboard.publishing.predict import OutgoingMessage, predict
+from delayboard.publishing.publish_message import OutgoingMessage, predict
 from delayboard.worker import tasks
 from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.errors import Unreachable

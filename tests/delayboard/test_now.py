@@ -28,7 +28,7 @@ from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
 from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.drift import DriftCheck
+from topology.operations.provision import DriftCheck
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels

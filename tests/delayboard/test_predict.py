@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from delayboard.publishing.predict import find_tapped, predict
+from delayboard.publishing.publish_message import find_tapped, predict
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import (

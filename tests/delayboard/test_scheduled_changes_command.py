@@ -13,8 +13,7 @@ from django.core.management import CommandError, call_command
 from analytics.models import ScheduledMessage
 from delayboard.changes import check
 from delayboard.changes import request as requesting
-from delayboard.changes.check import ChangeVerdict
-from delayboard.changes.point import Point
+from delayboard.changes.check import ChangeVerdict, Point
 from delayboard.changes.request import request
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from tests import commands

@@ -12,7 +12,7 @@ import pytest
 
 from analytics.models import ScheduledMessage
 from delayboard.changes import intercept
-from delayboard.changes.select_messages import (
+from delayboard.changes.request import (
     MOST_IDS,
     MOST_KEYS,
     IdHeaders,

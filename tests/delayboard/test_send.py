@@ -18,9 +18,8 @@ from pytest_django import Settings
 from analytics.models import Fact
 from delayboard.models import Publication
 from delayboard.models.publication import LONGEST_SEND, Sent
-from delayboard.publishing import send as sending
-from delayboard.publishing.predict import OutgoingMessage, Prediction, predict
-from delayboard.publishing.send import send
+from delayboard.publishing import publish_message as sending
+from delayboard.publishing.publish_message import OutgoingMessage, Prediction, predict, send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots

@@ -17,9 +17,9 @@ from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
 from delayboard.changes import check, copies, take
 from delayboard.changes.carry_out import Executor, Intercepted, Outcome, Session
-from delayboard.changes.outgoing import CHANGE_HEADER
-from delayboard.changes.point import Point
+from delayboard.changes.check import Point
 from delayboard.changes.request import request, undo
+from delayboard.changes.take import CHANGE_HEADER
 from delayboard.models import (
     ChangeKind,
     ChangeState,

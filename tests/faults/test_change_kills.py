@@ -18,7 +18,7 @@ import pytest
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
-from delayboard.changes.forward import PREFETCH
+from delayboard.changes.intercept import PREFETCH
 from delayboard.changes.request import request
 from delayboard.changes.take import trip_of
 from delayboard.demo.node import PrivateNode

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from delayboard.delay_migration.recorded_queue import WINDOW
+from delayboard.delay_migration.move_messages import WINDOW
 from delayboard.demo.node import PrivateNode
 from delayboard.models import MovedMessage
 from tests.brokers import Vhost, every_generation

@@ -14,8 +14,8 @@ from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
 from delayboard.models import PublishJob
-from delayboard.publishing.predict import OutgoingMessage, predict_message
 from delayboard.publishing.publish_job import WINDOW, request_job
+from delayboard.publishing.publish_message import OutgoingMessage, predict_message
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked

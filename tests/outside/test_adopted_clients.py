@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 
 from analytics.models import ScheduledMessage
 from analytics.recorder import firehose_switch as firehose
-from delayboard.changes.point import is_only_cancelled
+from delayboard.changes.check import is_only_cancelled
 from delayboard.dead_letters.queues.candidates import candidates
 from tests.analytics.builders import follow_log
 from tests.brokers import Vhost

@@ -18,8 +18,8 @@ from topology.broker.amqp.consumer import getter
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.delays import milliseconds
-from topology.findings.evidence import Severity
 from topology.findings.find import Finder
+from topology.findings.hit import Severity
 from topology.message import REPLAYS_HEADER, Message
 from topology.models import Broker, Role
 from topology.routing.trace_route import ask

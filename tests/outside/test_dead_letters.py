@@ -15,8 +15,7 @@ from tests.builders import address_of, eventually, make_broker
 from tests.outside.client_programs import CLIENTS, running
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.findings.find import find
-from topology.findings.rules import LIVE_RULES
+from topology.findings.find import LIVE_RULES, find
 from topology.snapshot import Snapshot
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sqlite]

@@ -13,8 +13,8 @@ from topology.broker.address import Address
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.models import Broker, State
-from topology.operations.export_topology import export_topology
-from topology.provisioning.stand_in import SUFFIX
+from topology.operations.definitions_files import export_topology
+from topology.provisioning.replacement import SUFFIX
 
 USER, PASSWORD = "least", "a long enough password"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from celery import Celery, Task
 
-from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.changes.take import CHANGE_HEADER
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from topology.broker.amqp.consumer import getter

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from delayboard.changes import forward, intercept
+from delayboard.changes import intercept
 from delayboard.changes.carry_out import Session
 from delayboard.changes.request import request, undo
 from delayboard.models import (
@@ -209,7 +209,7 @@ def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
     names = arrived.ids(queue)
     gone = {row.key for row in cancelled}
     assert set(names) == {name for name, *_ in wanted if name not in gone} | set(sent[key])
-    assert arrived.doubled(queue).total() <= kills * forward.PREFETCH
+    assert arrived.doubled(queue).total() <= kills * intercept.PREFETCH
 
 
 def test_a_queue_that_is_bound_again_and_again_gets_other_messages_once_and_reports_the_changed(

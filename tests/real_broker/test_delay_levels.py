@@ -26,8 +26,8 @@ from topology.definitions import Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State, Topology
 from topology.operations import provision
+from topology.operations.destinations import Restored, destinations_of, restore_binding, unbind
 from topology.operations.ownership import Refusal, own_declared
-from topology.operations.restore_binding import Restored, restore_binding
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params, level_name
@@ -122,7 +122,7 @@ def test_messages_for_a_destination_that_was_unbound_are_stuck_until_it_is_bound
         topology = applied_levels(vhost, params)
     for _ in range(3):
         publish(vhost, params, params.unit)
-    provision.unbind(None, topology, "#.work", "work", typed_name="work")
+    unbind(None, topology, "#.work", "work", typed_name="work")
     watch = BindingWatch()
 
     def look() -> dict[str, object]:
@@ -198,24 +198,24 @@ def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_message
     own_declared(topology, route.declares, observe(management).definitions)
     publish(vhost, params, 31 * params.unit)
     topology.refresh_from_db()
-    (bound,) = provision.destinations_of(topology, observe(management))
+    (bound,) = destinations_of(topology, observe(management))
     assert bound == Binding("shop.delay-delivery", "work", "#.work")
     assert bound.identity in topology.owned_identities
     with pytest.raises(Refusal, match=r"messages wait|does not say"):
-        provision.unbind(None, topology, "#.work", "work")
+        unbind(None, topology, "#.work", "work")
     with pytest.raises(Refusal, match="nobody is not bound to this topology"):
-        provision.unbind(None, topology, "#.work", "nobody")
+        unbind(None, topology, "#.work", "nobody")
     eventually(lambda: depth(management, "work") == 1, "it arrives")
 
     def unbound() -> bool:
         try:
-            provision.unbind(None, topology, "#.work", "work")
+            unbind(None, topology, "#.work", "work")
         except Refusal:
             return False
         return True
 
     eventually(unbound, "it goes when nothing waits any more")
-    assert provision.destinations_of(topology, observe(management)) == []
+    assert destinations_of(topology, observe(management)) == []
     topology.refresh_from_db()
     assert bound.identity not in topology.owned_identities
     done = AuditEntry.objects.filter(action="destination unbound").first()

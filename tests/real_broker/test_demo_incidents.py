@@ -26,7 +26,7 @@ from topology.findings.find import find
 from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
 from topology.operations import provision
-from topology.operations.restore_binding import restore_binding
+from topology.operations.destinations import restore_binding
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -26,7 +26,7 @@ from topology.broker.management.observe import observe
 from topology.definitions import Binding, BrokerObject, Definitions, Queue
 from topology.exports.permissions import Permissions, of_consumer, of_publisher
 from topology.operations import provision
-from topology.operations.export_topology import export_topology
+from topology.operations.definitions_files import export_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params

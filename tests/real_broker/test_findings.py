@@ -25,10 +25,9 @@ from topology.broker.management.definitions_file import read_export
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Exchange, Queue
-from topology.findings.evidence import Evidence, Severity
-from topology.findings.find import find
+from topology.findings.find import LIVE_RULES, RULES, find
 from topology.findings.finding import Finding, Rule
-from topology.findings.rules import LIVE_RULES, RULES
+from topology.findings.hit import Evidence, Severity
 from topology.message import Properties, Publish
 from topology.snapshot import QueueNumbers, Snapshot
 

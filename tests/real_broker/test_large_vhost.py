@@ -10,9 +10,8 @@ import pytest
 from delayboard.dead_letters.replay.send_batch import replay
 from delayboard.models import BatchState
 from delayboard.models.publication import Sent
-from delayboard.publishing.predict import OutgoingMessage, predict
 from delayboard.publishing.publish_job import KIND, attend, request_job
-from delayboard.publishing.send import send
+from delayboard.publishing.publish_message import OutgoingMessage, predict, send
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, make_user
 from tests.delayboard.builders import a_route, started

@@ -18,14 +18,12 @@ from django.urls import reverse
 
 from analytics.models import Recording, ScheduledMessage
 from delayboard.changes.request import request, undo
+from delayboard.delay_migration import migrate as migrations
 from delayboard.delay_migration import move_messages
-from delayboard.delay_migration import request as migration_requests
 from delayboard.delay_migration.check import read_depths
-from delayboard.delay_migration.migrate import attend, migrate
-from delayboard.delay_migration.move_messages import malformed_queue
+from delayboard.delay_migration.migrate import KIND, attend, migrate
+from delayboard.delay_migration.move_messages import WINDOW, malformed_queue
 from delayboard.delay_migration.places import DELAY_HEADER, Place
-from delayboard.delay_migration.recorded_queue import WINDOW
-from delayboard.delay_migration.request import KIND
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ChangeKind, DelayMigration, MovedMessage, ScheduledChange
 from tests.analytics.builders import follow_log
@@ -341,7 +339,7 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     with publisher(address_of(vhost), "test") as channel:
         properties = build_properties({}, message_id="undated")
         channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
-    migration_requests.request(None, source, target)
+    migrations.request(None, source, target)
     paused = work_off()
     assert (paused.moved, paused.malformed, paused.is_paused) == (1, 0, True)
     assert work.claim((KIND,), "worker") is None
@@ -350,7 +348,7 @@ def test_messages_without_a_publish_time_stay_and_pause_the_migration(
     assert "Resume migration" in page
     # By choice they do not wait for the end of their delay.
     assert 'name="takes_undated"' in page
-    migration_requests.resume(None, source, takes_undated=True)
+    migrations.resume(None, source, takes_undated=True)
     done = work_off()
     assert (done.moved, done.malformed, done.work.state) == (1, 1, WorkState.DONE)
     queued = first_in(vhost, malformed_queue(source))
@@ -480,20 +478,20 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     delay_all(vhost, {f"m{n}": 100 * SECOND for n in range(400)})
-    migration_requests.request(None, source, target)
+    migrations.request(None, source, target)
     monkeypatch.setattr(move_messages, "PULSE_SECONDS", 0.0)
     begin = move_messages.Run._count
 
     def pause(self: move_messages.Run, *given: object) -> None:
         begin(self, *given)  # type: ignore[arg-type]
-        migration_requests.pause(None, source)
+        migrations.pause(None, source)
 
     with monkeypatch.context() as patched:
         patched.setattr(move_messages.Run, "_count", pause)
         paused = work_off()
     assert 0 < paused.moved < 400
     assert (paused.is_paused, paused.work.state) == (True, WorkState.WAITING)
-    migration_requests.resume(None, source)
+    migrations.resume(None, source)
     management.delete_queue("work", only_if_empty=False)
     assert "work" in work_off().work.error
     hindered = AuditEntry.objects.filter(action="delays migrated").latest("pk")
@@ -501,7 +499,7 @@ def test_a_pause_ends_a_pass_and_what_hinders_a_worker_is_shown(
     assert hindered.details["moved"] == paused.moved
     management.declare_queue(Queue("work"))
     assert work.claim((KIND,), "worker") is None
-    migration_requests.resume(None, source)
+    migrations.resume(None, source)
     done = work_off()
     assert (done.moved, done.work.state) == (400, WorkState.DONE)
 

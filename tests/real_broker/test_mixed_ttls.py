@@ -23,8 +23,7 @@ from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
-from topology.findings.find import find
-from topology.findings.rules import LIVE_RULES
+from topology.findings.find import LIVE_RULES, find
 from topology.message import Publish
 from topology.models import Role
 from topology.operations.finding_rows import with_reports

@@ -25,8 +25,7 @@ from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import REPLAY_HEADER, Properties, Publish
-from topology.transfer.move import move
-from topology.transfer.queue_source import QueueSource
+from topology.transfer.move import QueueSource, move
 
 CONFIRMED = Answer("confirmed")
 

@@ -37,10 +37,9 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.findings.find import find
 from topology.models import AuditEntry, Probing, Topology
 from topology.operations import adopt
-from topology.operations.drift import DriftCheck
 from topology.operations.ownership import Refusal
 from topology.operations.probes import start_probes, stop_probes
-from topology.operations.provision import apply, preview_removal, remove
+from topology.operations.provision import DriftCheck, apply, preview_removal, remove
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params as Levels
 from topology.patterns.hold_queues.params import Params as Hold

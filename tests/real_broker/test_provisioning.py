@@ -19,8 +19,8 @@ from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, Drift, State
 from topology.operations import provision
-from topology.operations.drift import DriftCheck
 from topology.operations.ownership import Refusal
+from topology.operations.provision import DriftCheck
 from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db

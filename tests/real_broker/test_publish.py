@@ -19,8 +19,7 @@ from analytics.models import ScheduledMessage
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.models import Publication
-from delayboard.publishing.predict import OutgoingMessage, predict
-from delayboard.publishing.send import send
+from delayboard.publishing.publish_message import OutgoingMessage, predict, send
 from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import (

@@ -11,8 +11,7 @@ import pytest
 
 from analytics.models import Fact, ScheduledMessage
 from delayboard.changes import read_queue, take
-from delayboard.changes.check import check
-from delayboard.changes.point import ONLY_CANCEL
+from delayboard.changes.check import ONLY_CANCEL, check
 from delayboard.changes.request import READ, request, undo
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.brokers import Vhost, every_generation

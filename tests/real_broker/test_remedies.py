@@ -19,11 +19,10 @@ from tests.topology.findings.test_classic_mistakes import MISTAKES
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Definitions, Exchange, Queue
-from topology.findings import commands
-from topology.findings.commands import Admin
-from topology.findings.evidence import Severity
+from topology.findings import hit
+from topology.findings.find import RULES as EVERY_RULE
 from topology.findings.find import find
-from topology.findings.rules import RULES as EVERY_RULE
+from topology.findings.hit import Admin, Severity
 
 KEY = "it's a $KEY"
 LOST = {"x-dead-letter-exchange": "it's gone", "x-dead-letter-routing-key": KEY}
@@ -123,13 +122,13 @@ def run(node: PrivateNode, vhost: Vhost, lines: list[str]) -> None:
             f'rabbitmqctl() {{ /usr/lib/rabbitmq/bin/rabbitmqctl -n {name} "$@"; }}',
             f"rabbitmqadmin() {{ /usr/bin/rabbitmqadmin --port {node.management_port} {account} "
             '"$@"; }',
-            commands.set_vhost(vhost.name),
+            hit.set_vhost(vhost.name),
             *lines,
         ]
     )
-    script = script.replace(commands.TARGET_QUEUE, "rescue")
-    script = script.replace(commands.TARGET_KEY, shlex.quote(KEY))
-    script = script.replace(commands.MAXIMUM_LENGTH, "100000")
+    script = script.replace(hit.TARGET_QUEUE, "rescue")
+    script = script.replace(hit.TARGET_KEY, shlex.quote(KEY))
+    script = script.replace(hit.MAXIMUM_LENGTH, "100000")
     done = subprocess.run(
         place.command("/bin/sh", "-c", script),
         env=nodes.environment(place, node.name, node._known_ports()),

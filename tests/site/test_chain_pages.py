@@ -11,7 +11,7 @@ from tests.site.page_setup import know, signed_in, text_of
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.models import Broker, Role, Topology
-from topology.operations.export_topology import FORMATS
+from topology.operations.definitions_files import FORMATS
 from topology.operations.topology_rows import take_over
 from topology.provisioning.recognition import recognize
 

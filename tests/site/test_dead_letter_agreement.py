@@ -15,8 +15,7 @@ from delayboard.models import DeadLetterQueue
 from tests.builders import make_broker
 from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.broker.management.definitions_file import read_export
-from topology.findings.find import find
-from topology.findings.rules import LIVE_RULES
+from topology.findings.find import LIVE_RULES, find
 from topology.models import Broker, Role
 from topology.snapshot import Snapshot
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from analytics.models import Firehose, Recording, ScheduledMessage
 from delayboard.delay_migration import check
-from delayboard.delay_migration import request as migrations
+from delayboard.delay_migration import migrate as migrations
 from delayboard.delay_migration.check import QUIET, find_publishers, list_steps
 from delayboard.models import DelayMigration, MovedMessage
 from delayboard.now.problems import find_paused_migrations

@@ -19,8 +19,7 @@ from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
-from topology.findings.find import find
-from topology.findings.rules import LIVE_RULES
+from topology.findings.find import LIVE_RULES, find
 from topology.findings.rules.cycles import describe_parking
 from topology.findings.rules.settings import INCOMPLETE
 from topology.models import Broker, FindingMute, Role, State, Topology
@@ -220,7 +219,7 @@ def test_of_very_many_objects_the_page_says_that_it_checks(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("topology.views.background.AT_ONCE", 0)
-    monkeypatch.setattr("topology.views.findings.listing._results", SnapshotResults())
+    monkeypatch.setattr("topology.views.findings._results", SnapshotResults())
     monkeypatch.setattr("topology.views.background.PATIENCE_SECONDS", 0)
     know(broker, LOST)
     text = listed(broker)
@@ -289,7 +288,7 @@ def test_while_findings_are_computed_nothing_is_said_to_be_resolved(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(pair.broker, LOST)
-    monkeypatch.setattr("topology.views.findings.listing.get_findings", lambda *_: None)
+    monkeypatch.setattr("topology.views.findings.get_findings", lambda *_: None)
     address = reverse("topology:finding_mute", args=[pair.broker.slug, "f01-0123456789ab"])
     client = signed_in(Role.OPERATOR, pair.broker)
     assert "the findings are not computed yet" in text_of(client.post(address, follow=True))

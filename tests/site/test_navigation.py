@@ -15,7 +15,7 @@ from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft, know, signed_in, text_of
 from topology.definitions import Queue
-from topology.findings.evidence import Severity
+from topology.findings.hit import Severity
 from topology.models import (
     Broker,
     Drift,

@@ -12,7 +12,7 @@ import pytest
 from django.urls import reverse
 from hypothesis import strategies as st
 
-from delayboard.changes.point import Unchangeable, exit_of
+from delayboard.changes.check import Unchangeable, exit_of
 from delayboard.dead_letters.replay.observers import _read_topology_rounds
 from tests.delayboard.test_retrying import waits
 from tests.site.page_setup import know, signed_in, text_of

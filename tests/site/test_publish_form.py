@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.forms.publish import PublishForm
-from delayboard.publishing.offers import make_offers
+from delayboard.publishing.form_offers import make_offers
 from delayboard.sign_in.time_zone import SESSION_KEY
 from tests.builders import make_pair
 from tests.site.page_setup import signed_in, text_of

@@ -13,9 +13,9 @@ from django.urls import reverse
 
 from analytics.models import ScheduledBody, ScheduledMessage
 from delayboard.changes import check
-from delayboard.changes.outgoing import CHANGE_HEADER
-from delayboard.changes.point import Point
+from delayboard.changes.check import Point
 from delayboard.changes.request import READ
+from delayboard.changes.take import CHANGE_HEADER
 from delayboard.live import subjects
 from delayboard.models import BackgroundTask, ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.background_task import CHANGES

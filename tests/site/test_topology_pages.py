@@ -11,7 +11,7 @@ from tests.site.page_setup import know, signed_in, text_of
 from topology import work
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import Broker, QueueReplacement, Role, State, Topology, Work
-from topology.operations.drift import DriftCheck
+from topology.operations.provision import DriftCheck
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels

@@ -14,7 +14,7 @@ from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Definitions, Exchange, Queue
 from topology.exports.resources import raw_definitions
 from topology.models import Broker, Role, Topology
-from topology.operations.export_topology import FORMATS
+from topology.operations.definitions_files import FORMATS
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Drift, State, Topology
 from topology.operations import provision
-from topology.operations.drift import DriftCheck
+from topology.operations.provision import DriftCheck
 from topology.operations.topology_rows import create_topology
 from topology.patterns.chain.params import claim
 from topology.patterns.chain.pattern import retry_chain

@@ -9,9 +9,9 @@ import pytest
 from tests.builders import make_broker, make_user
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import DELAYED_TYPE, Definitions, Exchange, Queue
-from topology.findings.evidence import Severity
 from topology.findings.find import find
 from topology.findings.finding import Finding
+from topology.findings.hit import Severity
 from topology.models import AuditEntry, Broker, FindingMute, FindingPeriod, Role
 from topology.operations.finding_rows import (
     count_open,

@@ -14,8 +14,7 @@ from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.exports.resources import raw_definitions
 from topology.models import AuditEntry, State, Topology
-from topology.operations.export_topology import export_topology
-from topology.operations.import_definitions import import_definitions
+from topology.operations.definitions_files import export_topology, import_definitions
 from topology.operations.ownership import Refusal
 from topology.operations.topology_rows import create_topology
 from topology.patterns.chain.params import claim

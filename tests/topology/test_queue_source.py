@@ -11,7 +11,7 @@ import pytest
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.pipeline import CONFIRMED
 from topology.message import Publish
-from topology.transfer.queue_source import QueueSource, Taken
+from topology.transfer.move import QueueSource, Taken
 
 PUBLISH = Publish("", "orders")
 

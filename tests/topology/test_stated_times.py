@@ -6,8 +6,7 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
-from topology.provisioning.durations_in_names import read_stated_ms, untrue_names
-from topology.provisioning.recognition import recognize
+from topology.provisioning.recognition import read_stated_ms, recognize, untrue_names
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ LONGEST_BYTES = 1024
 ANY_NUMBER, ANY_TEXT = "\0", "\1"
 SHORTEST = timedelta(milliseconds=1)
 # What Delayboard creates: taps, interceptions and others, probes, and for a time what stands beside
-# a queue (provisioning/stand_in.py and reroute.py).
+# a queue (provisioning/replacement.py and edit.py).
 OWN = ("delayboard." + ANY_TEXT, PROBE_PREFIX + ANY_TEXT)
 BESIDE = r"\.(replacement|rerouting-).*"
 FIREHOSE = "amq.rabbitmq.trace"

@@ -16,15 +16,15 @@ from topology.definitions import (
     has_dead_letter_name,
     show_value,
 )
-from topology.findings.commands import (
+from topology.findings.hit import (
     TARGET_QUEUE,
     Admin,
+    Evidence,
     Replacement,
     delete_queue,
     name_dead_letter_queue,
     set_policy,
 )
-from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.delay_queues.params import split_name
 from topology.patterns.hold_queues.params import is_held_for

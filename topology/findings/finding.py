@@ -10,7 +10,7 @@ from pathlib import Path
 
 from topology.definitions import Binding, Identity, Queue
 from topology.findings.context import Context
-from topology.findings.evidence import Evidence, Hit, Severity
+from topology.findings.hit import Evidence, Hit, Severity
 from topology.routing.outcome import Walk
 from topology.routing.trace_route import Answer, Question, ask, find_path
 from topology.snapshot import Snapshot

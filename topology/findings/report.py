@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 
 from topology.content.text import count_of
 from topology.definitions import Identity
-from topology.findings.commands import Admin, describe_blanks, name_tool, set_vhost, warn_about
-from topology.findings.evidence import Evidence
+from topology.findings.find import RULES
 from topology.findings.finding import Finding
-from topology.findings.rules import RULES
+from topology.findings.hit import Admin, Evidence, describe_blanks, name_tool, set_vhost, warn_about
 
 # Objects of a finding that text and annotations name.
 MOST_NAMED = 5

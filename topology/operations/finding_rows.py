@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from topology import audit
 from topology.content.text import make_encodable
-from topology.findings.evidence import Severity
 from topology.findings.finding import Finding
+from topology.findings.hit import Severity
 from topology.models import Broker, FindingMute, FindingPeriod, QueueReport
 from topology.operations.topology_rows import User
 from topology.snapshot import QueueNumbers, Report, Snapshot

@@ -34,10 +34,16 @@ from topology.operations.ownership import (
 from topology.operations.provision import plan_for
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
+from topology.provisioning.edit import Reroute, carry_out
 from topology.provisioning.plan import compare
-from topology.provisioning.replacement import Replacement, plan_replacements
-from topology.provisioning.reroute import Reroute, carry_out
-from topology.provisioning.stand_in import StandIn, is_switched, switch_back, switch_to
+from topology.provisioning.replacement import (
+    Replacement,
+    StandIn,
+    is_switched,
+    plan_replacements,
+    switch_back,
+    switch_to,
+)
 from topology.snapshot import Snapshot
 from topology.transfer.interception import explain_open
 

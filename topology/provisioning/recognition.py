@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -17,12 +19,12 @@ from topology.definitions import (
     is_tap,
     show_value,
 )
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.patterns.chain import params as chains
 from topology.patterns.chain.pattern import delay_chain, retry_chain
 from topology.patterns.names import control_problem, visibility_problem
 from topology.patterns.pattern import Use
 from topology.patterns.table import KINDS, PATTERNS
-from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
 from topology.structure.chain import Chain, as_document
@@ -30,6 +32,10 @@ from topology.structure.find_chains import find_chains, make_chain
 from topology.structure.taps import describe_observation, place_taps
 
 _PLACES = {kind: place for place, kind in enumerate(PATTERNS)}
+# Between signs that part words, at least one unit, nothing else: "60s", "1h30m", "retry_5m".
+_DURATION = re.compile(r"(?:[0-9]{1,12}(?:ms|w|d|h|m|s))+", re.IGNORECASE)
+_PARTS = re.compile(r"[^0-9A-Za-z]+")
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -405,3 +411,29 @@ def _make_found(use: Use, definitions: Definitions, declared: Definitions) -> Fo
 def _is_delay(name: str, definitions: Definitions) -> bool:
     queue = definitions.queue(name)
     return queue is not None and queue.message_ttl_ms is not None
+
+
+def read_stated_ms(name: str) -> int | None:
+    """The one duration that a name states, in milliseconds; None for none and for several."""
+    parts = [part for part in _PARTS.split(name) if _DURATION.fullmatch(part)]
+    if len(parts) != 1:
+        return None
+    try:
+        return milliseconds(parse_delay(parts[0]))
+    except DelayError:
+        return None
+
+
+def untrue_names(names: Iterable[str], found: Definitions) -> tuple[str, ...]:
+    """A sentence for each queue whose name states another time than its TTL in force."""
+    sentences = []
+    for name in sorted(names):
+        queue, stated = found.queue(name), read_stated_ms(name)
+        ttl = queue.message_ttl_ms if queue else None
+        if stated is not None and ttl is not None and ttl != stated:
+            held = format_delay(_MILLISECOND * ttl)
+            named = format_delay(_MILLISECOND * stated)
+            sentences.append(
+                f"The name of the queue “{name}” states {named}, but the TTL is {held}."
+            )
+    return tuple(sentences)

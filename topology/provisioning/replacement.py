@@ -1,24 +1,30 @@
-"""Which queues can be replaced by one with other arguments, and how: pure.
+"""Which queues can be replaced by one with other arguments, and the switches of their bindings.
 
 RabbitMQ cannot change the arguments of a queue, and two queues cannot have one name. So a
 temporary queue with the new arguments takes the new messages, the old queue keeps its messages
 until RabbitMQ dead-letters them when they are due, and then the name is free. No message is
-published again: none is doubled, hurried or late, and each keeps its x-death history.
+published again: none is doubled, hurried or late, and each keeps its x-death history. A switch may
+be called again after a kill, and raises BrokerError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from topology.broker.errors import NotFound
+from topology.broker.management.client import Management
 from topology.content.text import count_of
-from topology.definitions import Definitions, Identity, Queue
+from topology.definitions import Arguments, Binding, Definitions, Identity, Queue
 from topology.delays import format_delay
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.provisioning.plan import Plan
-from topology.provisioning.stand_in import StandIn
 from topology.snapshot import Snapshot
+from topology.transfer.interception import Detour
+
+SUFFIX = ".replacement"
 
 
 @dataclass(frozen=True)
@@ -152,3 +158,72 @@ def _place(exchange: str | None, key: str | None) -> str:
         return "no exchange"
     where = f"the exchange “{exchange}”" if exchange else "the default exchange"
     return f"{where} with key “{key}”" if key is not None else where
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """The objects that replace a queue meanwhile; the queue is given as defined."""
+
+    queue: Queue
+
+    @property
+    def name(self) -> str:
+        """Begins with the queue's own, so that policies by a prefix hold for it too."""
+        return self.queue.name + SUFFIX
+
+    @property
+    def detour(self) -> Detour:
+        return Detour(self.name, self.queue.name, self.name)
+
+
+def switch_to(stand_in: StandIn, management: Management) -> None:
+    """From its end on, what is routed to the queue comes into the temporary one."""
+    detour = stand_in.detour
+    management.declare_queue(replace(stand_in.queue, name=stand_in.name))
+    management.declare(detour.objects)
+    # Without the queue there is no binding to it either.
+    with suppress(NotFound):
+        for binding in list(_bindings_of(stand_in, management)):
+            detour.enter(binding, management)
+        management.unbind(detour.switch)
+
+
+def is_switched(stand_in: StandIn, management: Management) -> bool:
+    """Whether nothing is bound to the queue itself. A consumer that starts may bind it again."""
+    try:
+        return not any(_bindings_of(stand_in, management))
+    except NotFound:
+        return True
+
+
+def switch_back(stand_in: StandIn, management: Management) -> None:
+    """Bind the queue as the temporary one is bound, whoever bound it."""
+    detour, entrances = stand_in.detour, []
+    with suppress(NotFound):
+        management.exchange(detour.into)
+        entrances = management.bindings_to_exchange(detour.into)
+    if entrances:
+        management.bind(detour.switch)
+    for raw in entrances:
+        entrance = _binding(raw, detour.into, is_queue=False)
+        management.bind(replace(entrance, destination=detour.old, destination_is_queue=True))
+        management.unbind(entrance)
+    detour.remove(management)
+
+
+def _bindings_of(stand_in: StandIn, management: Management) -> Iterator[Binding]:
+    """Those to the queue itself, but for the default exchange's and the switch. Raises NotFound."""
+    for raw in management.bindings_to_queue(stand_in.queue.name):
+        if raw.get("source") not in ("", stand_in.detour.into):
+            yield _binding(raw, stand_in.queue.name, is_queue=True)
+
+
+def _binding(raw: dict[str, object], destination: str, *, is_queue: bool) -> Binding:
+    arguments = raw.get("arguments")
+    return Binding(
+        str(raw.get("source", "")),
+        destination,
+        str(raw.get("routing_key", "")),
+        destination_is_queue=is_queue,
+        arguments=Arguments(arguments if isinstance(arguments, dict) else {}),
+    )

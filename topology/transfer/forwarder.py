@@ -22,9 +22,8 @@ from topology.broker.errors import BrokerError
 from topology.message import Forwarder, Message, Publish, Route
 from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.routing.forwarder import due_ms
-from topology.transfer.move import move
+from topology.transfer.move import QueueSource, move
 from topology.transfer.prepare import prepare
-from topology.transfer.queue_source import QueueSource
 
 # Seconds that it waits for confirms when it ends: what has none by then may be published twice.
 PATIENCE_SECONDS = 3.0

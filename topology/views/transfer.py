@@ -15,8 +15,7 @@ from topology.broker.management.definitions_file import NotDefinitions
 from topology.definitions import Definitions
 from topology.exports.resources import NotExportable
 from topology.models import Broker, Role, Topology
-from topology.operations.export_topology import FORMATS, export_topology
-from topology.operations.import_definitions import import_definitions
+from topology.operations.definitions_files import FORMATS, export_topology, import_definitions
 from topology.operations.ownership import Refusal
 from topology.views.topologies.shared import with_topology
 from topology.views.uploads import read_upload

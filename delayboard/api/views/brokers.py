@@ -26,7 +26,7 @@ from topology.routing.trace_route import as_json, ask
 from topology.snapshots import Latest
 from topology.views.brokers.discovered_topologies import recognize_snapshot
 from topology.views.brokers.pages import LIST_AGE
-from topology.views.findings.listing import read_findings
+from topology.views.findings import read_findings
 
 router = Router()
 NOT_YET = "Delayboard is still computing this from the newest snapshot. Try again in a second."

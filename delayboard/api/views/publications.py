@@ -18,9 +18,8 @@ from delayboard.api.problem import Problem
 from delayboard.api.views.brokers import refuse_form
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob
-from delayboard.publishing.predict import find_observer, predict_message
 from delayboard.publishing.publish_job import request_job, stop_job
-from delayboard.publishing.send import send
+from delayboard.publishing.publish_message import find_observer, predict_message, send
 from delayboard.publishing.track import track
 from topology import access, snapshots
 from topology.broker.errors import Blocked, Unreachable, alarm_sentence

@@ -23,13 +23,13 @@ from delayboard.management.publish_lines import publish_lines
 from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
 from delayboard.publishing import publish_job
-from delayboard.publishing.predict import (
+from delayboard.publishing.publish_message import (
     OutgoingMessage,
     Prediction,
     find_observer,
     predict_message,
+    send,
 )
-from delayboard.publishing.send import send
 from delayboard.publishing.track import Track, track
 from delayboard.worker.supervise import until_stopped
 from topology import snapshots, work

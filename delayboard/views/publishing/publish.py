@@ -16,16 +16,22 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob, PublishTemplate
-from delayboard.publishing.offers import Offers, make_offers
-from delayboard.publishing.predict import (
+from delayboard.publishing.form_offers import (
+    Offers,
+    TemplateError,
+    delete_template,
+    make_offers,
+    save_template,
+)
+from delayboard.publishing.publish_job import request_job
+from delayboard.publishing.publish_message import (
+    AlreadySent,
     OutgoingMessage,
     Prediction,
     find_observer,
     predict_message,
+    send,
 )
-from delayboard.publishing.publish_job import request_job
-from delayboard.publishing.send import AlreadySent, send
-from delayboard.publishing.templates import TemplateError, delete_template, save_template
 from delayboard.publishing.track import make_steps, track, track_all
 from delayboard.views.confirm_production import Effect, confirmation
 from delayboard.views.publishing.publish_start import clone_peeked, read_start

@@ -14,8 +14,8 @@ from tests.real_broker.proof.strategies import make_case
 from tests.topology.builders import a_snapshot
 from topology.definitions import Queue
 from topology.findings.context import Context
-from topology.findings.evidence import Evidence
 from topology.findings.find import find
+from topology.findings.hit import Evidence
 from topology.routing.consumer import Consumer
 
 KEY = "x-dead-letter-routing-key"

@@ -7,8 +7,8 @@ import time
 from tests.bench.multitude import multitude
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
-from topology.findings.evidence import Severity
 from topology.findings.find import find
+from topology.findings.hit import Severity
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 

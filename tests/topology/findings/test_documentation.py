@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from topology.findings.find import LIVE_RULES, RULES
 from topology.findings.finding import Rule
-from topology.findings.rules import LIVE_RULES, RULES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "findings.md"
 

@@ -12,9 +12,8 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Definitions
 from topology.findings import find as find_module
 from topology.findings.context import Context
-from topology.findings.find import Finder, find
+from topology.findings.find import LIVE_RULES, Finder, find
 from topology.findings.finding import Finding, Rule
-from topology.findings.rules import LIVE_RULES
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers

@@ -9,8 +9,8 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
-from topology.findings.evidence import Severity
 from topology.findings.find import find
+from topology.findings.hit import Severity
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 

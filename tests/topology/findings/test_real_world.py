@@ -9,8 +9,8 @@ import pytest
 from tests.topology.builders import a_snapshot
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange, Queue
 from topology.definitions import BrokerObject as One
-from topology.findings.evidence import Severity
 from topology.findings.find import find
+from topology.findings.hit import Severity
 from topology.patterns.delay_levels import params as level_params
 from topology.patterns.delay_levels.pattern import delay_levels
 

@@ -18,11 +18,9 @@ from tests.topology.findings.examples.example import (
 from topology.broker.management.definitions_file import read_export
 from topology.definitions import Arguments, Binding
 from topology.exports.resources import Raw
-from topology.findings.commands import Admin
-from topology.findings.evidence import Severity
-from topology.findings.find import find
+from topology.findings.find import LIVE_RULES, RULES, find
 from topology.findings.finding import Finding, Rule
-from topology.findings.rules import LIVE_RULES, RULES
+from topology.findings.hit import Admin, Severity
 from topology.snapshot import QueueNumbers
 
 BY_ID = {rule.id: rule for rule in (*RULES, *LIVE_RULES)}

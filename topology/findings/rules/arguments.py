@@ -15,8 +15,8 @@ from topology.definitions import (
     show_value,
 )
 from topology.findings.context import Context
-from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
+from topology.findings.hit import Evidence, Hit
 
 _TYPES: Mapping[type, str] = {bool: "a yes or no", int: "a whole number", str: "a text"}
 _SHOWN = {bool: "a yes or no", int: "a number", float: "a fraction", str: "text"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from topology.definitions import has_dead_letter_name
 from topology.findings.context import Context, Death, state_unless
-from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.hit import Hit
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import Unknown, match
 from topology.routing.outcome import RouteOutcome, Walk

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 
 from topology.definitions import Queue, has_dead_letter_name, show_value
-from topology.findings.commands import Admin, name_dead_letter_queue
 from topology.findings.context import Context, Death, state_unless
-from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
+from topology.findings.hit import Admin, Evidence, Hit, name_dead_letter_queue
 from topology.routing import sentences
 from topology.routing.consumer import delivery_limit
 from topology.routing.matching.match import Unknown

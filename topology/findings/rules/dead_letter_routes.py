@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from topology.definitions import Queue
-from topology.findings.commands import MAXIMUM_LENGTH, Admin
 from topology.findings.context import Context, state_unless
-from topology.findings.evidence import Hit
 from topology.findings.finding import rule
+from topology.findings.hit import MAXIMUM_LENGTH, Admin, Hit
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import FORESEEABLE, Unknown

@@ -9,8 +9,8 @@ from topology.content.text import count_of
 from topology.definitions import Queue, is_tap
 from topology.delays import format_delay, format_span
 from topology.findings.context import Context
-from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
+from topology.findings.hit import Evidence, Hit
 from topology.findings.rules.dead_letter_routes import BYTES, find_unrouted, limit_that_refuses
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 

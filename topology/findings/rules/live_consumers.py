@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from topology.content.text import count_of
 from topology.definitions import Queue
-from topology.findings.commands import list_consumers
 from topology.findings.context import Context
-from topology.findings.evidence import Evidence, Hit
 from topology.findings.finding import rule
+from topology.findings.hit import Evidence, Hit, list_consumers
 from topology.findings.rules.live import count_growth, number_evidence
 from topology.routing.consumer import delivery_limit
 from topology.snapshot import QueueNumbers

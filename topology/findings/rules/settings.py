@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from topology.definitions import DELAYED_TYPE, Exchange, Queue, is_tap, show_value
 from topology.findings.context import Context, state_unless
-from topology.findings.evidence import Hit, Severity
 from topology.findings.finding import rule
+from topology.findings.hit import Hit, Severity
 from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.routing.matching.match import Unknown
 

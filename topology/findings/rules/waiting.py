@@ -7,10 +7,9 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
-from topology.findings.commands import TIME_TO_LIVE
 from topology.findings.context import Context, state_unless
-from topology.findings.evidence import Hit, Severity
 from topology.findings.finding import rule
+from topology.findings.hit import TIME_TO_LIVE, Hit, Severity
 from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.routing import sentences
 from topology.routing.outcome import RouteOutcome

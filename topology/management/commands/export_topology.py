@@ -11,7 +11,7 @@ from topology.definitions import Definitions
 from topology.exports.resources import NotExportable
 from topology.management.command import BoardCommand
 from topology.management.find_rows import find_topology
-from topology.operations.export_topology import FORMATS, export_topology
+from topology.operations.definitions_files import FORMATS, export_topology
 
 PATIENCE_SECONDS = 10.0
 

@@ -13,7 +13,7 @@ from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
 from topology.management.input_file import read_json
-from topology.operations.import_definitions import import_definitions
+from topology.operations.definitions_files import import_definitions
 from topology.operations.ownership import Refusal
 
 

@@ -13,10 +13,9 @@ from django.utils import timezone
 
 from topology.content.text import count_of, visible
 from topology.findings import report
-from topology.findings.commands import Admin
-from topology.findings.evidence import Severity
 from topology.findings.find import find
 from topology.findings.finding import Finding
+from topology.findings.hit import Admin, Severity
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import choose_vhost, is_file, read_json, read_snapshots

@@ -12,7 +12,7 @@ from topology.models import Broker
 from topology.operations.finding_rows import find_mutes
 from topology.snapshot import Snapshot
 from topology.views.brokers.discovered_topologies import recognize_snapshot
-from topology.views.findings.listing import Line, get_findings, make_line
+from topology.views.findings import FindingLine, get_findings, make_line
 
 WORST = 3
 
@@ -27,7 +27,7 @@ class BrokerOverview:
     recognized: int | None
     waiting: int | None
     dead: int | None
-    worst: Sequence[Line]
+    worst: Sequence[FindingLine]
     doubts: Sequence[str]
 
 

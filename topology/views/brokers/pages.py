@@ -15,11 +15,11 @@ from topology.broker.errors import BrokerError
 from topology.forms.broker import BrokerForm
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
-from topology.operations.broker_addresses import list_certificates, list_states
+from topology.operations.connect import list_certificates, list_states
 from topology.operations.finding_rows import with_reports
 from topology.views.brokers.broker_overview import make_overview
 from topology.views.brokers.queues import queue_page
-from topology.views.findings.listing import findings_line
+from topology.views.findings import findings_line
 
 LIST_AGE = timedelta(seconds=10)
 

@@ -15,9 +15,9 @@ from topology.broker.errors import BrokerError
 from topology.forms.topology import ParametersForm, TopologyForm
 from topology.models import Role, Topology
 from topology.operations import edit_topology, provision, replace_queue, replace_tap
+from topology.operations.destinations import restore_binding, unbind
 from topology.operations.ownership import Refusal
 from topology.operations.probes import start_probes, stop_probes
-from topology.operations.restore_binding import restore_binding
 from topology.operations.topology_rows import create_topology, keep_bodies
 from topology.patterns.table import PATTERNS, list_created
 from topology.views.topologies.shared import (
@@ -100,7 +100,7 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
 def topology_unbind(request: HttpRequest, topology: Topology) -> str:
     key, destination = (request.POST.get(name, "") for name in ("routing_key", "destination"))
     typed = request.POST.get("name", "").strip()
-    provision.unbind(request.user, topology, key, destination, typed_name=typed)
+    unbind(request.user, topology, key, destination, typed_name=typed)
     return f"{destination} is no longer a destination of this topology."
 
 

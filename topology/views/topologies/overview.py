@@ -16,7 +16,7 @@ from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import KINDS, PATTERNS, list_created
 from topology.views.diagram import draw_example
-from topology.views.findings.listing import count_by_topology
+from topology.views.findings import count_by_topology
 from topology.views.sorting import read_sort
 
 # Columns of the list by what is in the address.

@@ -13,16 +13,16 @@ from topology.definitions import Definitions
 from topology.delays import format_span
 from topology.models import QueueReplacement, Role, Topology
 from topology.operations import provision, replace_queue, replace_tap
-from topology.operations.export_topology import FORMATS
+from topology.operations.definitions_files import FORMATS
+from topology.operations.destinations import destinations_of, obstacle_to
 from topology.operations.finding_rows import with_reports
 from topology.operations.probes import probe_problem
-from topology.operations.restore_binding import obstacle_to
 from topology.patterns.client_code import list_examples
 from topology.provisioning.plan import title
 from topology.snapshot import Snapshot
 from topology.views.brokers.queues import queue_lines
 from topology.views.diagram import draw
-from topology.views.findings.listing import lines_of
+from topology.views.findings import lines_of
 from topology.views.topologies.shared import head_context, with_topology
 
 
@@ -90,7 +90,7 @@ def _describe_state(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "teardown": teardown,
         "deletes": [title(obj) for obj in teardown.deletes],
         "keeps": [title(obj) for obj in teardown.keeps],
-        "destinations": provision.destinations_of(topology, snapshot),
+        "destinations": destinations_of(topology, snapshot),
         "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
         "findings": found,

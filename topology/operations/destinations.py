@@ -1,4 +1,4 @@
-"""Declare the missing binding of one destination again."""
+"""The free destinations of a topology: list, unbind, restore the missing binding of one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,71 @@ from dataclasses import dataclass, replace
 
 from django.utils import timezone
 
-from topology import snapshots
+from topology import audit, snapshots
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.ownership import Refusal, changing
-from topology.operations.provision import create_owned
+from topology.operations.ownership import Refusal, changing, disown
+from topology.operations.provision import count_messages, create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.destinations import SHORTEST, has_free_destinations
 from topology.snapshot import Snapshot
+from topology.transfer.interception import explain_open
+
+
+def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
+    """The bindings of its free destinations, those that others made too."""
+    return list(topology.pattern.destinations(topology.parsed, snapshot.definitions) or ())
+
+
+def unbind(
+    user: User, topology: Topology, routing_key: str, destination: str, *, typed_name: str = ""
+) -> Binding:
+    """Unbind one destination.
+
+    Raises Refusal when there is none such, or, unless its name was typed, while messages wait in
+    the delays, of which some may be for it; BrokerError when the broker fails.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "destination unbound", broker=broker, what=destination),
+        Management(broker.address) as management,
+    ):
+        snapshot = observe(management).without_interceptions()
+        if destination in snapshot.intercepted.values():
+            raise Refusal(explain_open(destination))
+        wanted = (routing_key, destination)
+        bound = destinations_of(topology, snapshot)
+        found = [b for b in bound if (b.routing_key, b.destination) == wanted]
+        if not found:
+            raise Refusal(
+                f"{destination} is not bound to this topology with the key {routing_key}."
+            )
+        if broker.is_production and typed_name != destination:
+            raise Refusal(
+                f"{broker.name} is a production broker. Type the destination name to confirm."
+            )
+        if (
+            waiting := _count_waiting(topology, management, snapshot)
+        ) and typed_name != destination:
+            raise Refusal(
+                f"{waiting} Delayboard cannot see their destinations, and messages without a "
+                "binding get stuck or lost. Type the destination name to unbind anyway."
+            )
+        management.unbind(found[0])
+        disown(topology, [found[0].identity])
+    return found[0]
+
+
+def _count_waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
+    """A sentence about what waits in its delay queues; "" when nothing does."""
+    found = topology.pattern.delay_queues(topology.parsed, topology.definitions.queues)
+    waits = [queue.name for queue in found]
+    numbers = count_messages(topology, management, snapshot, waits).numbers
+    total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
+    return f"{total} messages wait in the delay queues." if total else ""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Pages about findings: the list, one finding, the history."""
