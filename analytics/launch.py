@@ -127,11 +127,13 @@ def run_day(
     pulse: Pulse,
     job: JobReport | None = None,
     compact_to: str = "",
+    parking: Mapping[str, Sequence[str]] | None = None,
 ) -> Result:
     """Compute one UTC day from the log; the rows lie at the URL `results` as Parquet too.
 
     With `compact_to`, which needs local Spark, the day is compacted too, as by run_compaction:
-    first, or a tiny day beside the rest.
+    first, or a tiny day beside the rest. `parking` are the parking queues by broker: what the log
+    shows to be published there was given up.
 
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
@@ -139,6 +141,7 @@ def run_day(
     with scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
         arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
         arguments += ["--results", results, "--out", str(out), "--compact", compact_to]
+        arguments += ["--parking", json.dumps({} if parking is None else dict(parking))]
         run_module(JOBS, arguments, pulse=pulse, job=job)
         summary = json.loads((out / "summary.json").read_text())
         tables = {name: _rows(out / f"{name}.jsonl") for name in TABLES}

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import transaction
 
 from analytics import compacted, launch, shared_log
+from analytics.given_up import GivenUp, find_given_up
 from analytics.log import LogError, take_lock
 from analytics.models import Run
 from analytics.models.run import GENERATED, RunState
@@ -70,11 +71,13 @@ def run_day(
     """
     refuse_day(day)
     job = job or launch.JobReport()
+    begin = datetime.combine(day, time(), UTC)
     with _running(day, job) as lease:
+        given_up = find_given_up(begin, begin + timedelta(days=1))
         try:
-            result = _compute(day, _Pulse(lease, day, progress), job)
+            result = _compute(day, given_up, _Pulse(lease, day, progress), job)
             job.begin_step("Loading the results into the database")
-            _finish(lease, day, result, job)
+            _finish(lease, day, result, given_up, job)
         except launch.NoData as nothing:
             _finish_empty(lease, day, str(nothing), job)
     return Run.objects.get(day=day)
@@ -147,10 +150,11 @@ def _compacting() -> Iterator[None]:
         yield
 
 
-def _compute(day: date, pulse: Progress, job: launch.JobReport) -> launch.Result:
+def _compute(day: date, given_up: GivenUp, pulse: Progress, job: launch.JobReport) -> launch.Result:
     """Compact a day that is over and compute its figures; by one Spark where it is local."""
     now, log = datetime.now(UTC), shared_log.log_for_runs()
-    compute = partial(launch.run_day, log, day, settings.RESULTS_URL, pulse=pulse, job=job)
+    parking, url = given_up.parking, settings.RESULTS_URL
+    compute = partial(launch.run_day, log, day, url, pulse=pulse, job=job, parking=parking)
     with _computing(day):
         if day < now.date() and compacted.is_due(log, day, now):
             if launch.is_local():
@@ -249,7 +253,9 @@ def _running(day: date, job: launch.JobReport) -> Iterator[work.Lease]:
             raise
 
 
-def _finish(lease: work.Lease, day: date, result: launch.Result, job: launch.JobReport) -> None:
+def _finish(
+    lease: work.Lease, day: date, result: launch.Result, given_up: GivenUp, job: launch.JobReport
+) -> None:
     had = Run.objects.get(day=day).lines
     with transaction.atomic():
         if result.lines < had and has_day(day):
@@ -259,7 +265,7 @@ def _finish(lease: work.Lease, day: date, result: launch.Result, job: launch.Job
             )
             _end(lease, day, RunState.DONE, job, error=sentence)
             return
-        replace_day(day, result)
+        replace_day(day, result, observed=given_up.observed)
         counts = {"lines": result.lines, "malformed": result.malformed}
         _end(lease, day, RunState.DONE, job, error="", excluded=_excluded(result), **counts)
 

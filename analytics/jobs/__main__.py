@@ -43,6 +43,9 @@ def main() -> int:
     parser.add_argument("--results", required=True, help="the URL that gets Parquet")
     parser.add_argument("--compact", default="", help="the URL that gets the lines as Parquet")
     parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
+    parser.add_argument(
+        "--parking", type=json.loads, default={}, help="parking queues by broker, as JSON"
+    )
     arguments = parser.parse_args()
     return command.run(lambda: run(arguments))
 
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
             if not is_concurrent:
                 compacting.result()
             try:
-                found = figures(spark, log, day, now=arguments.now, step=step)
+                parking, now = arguments.parking, arguments.now
+                found = figures(spark, log, day, parking=parking, now=now, step=step)
                 step(4)
                 computed = compute(spark, found.tables)
             finally:

@@ -32,7 +32,13 @@ class Figures:
 
 
 def figures(
-    spark: SparkSession, log: Path, day: date, *, now: datetime, step: Callable[[int], None]
+    spark: SparkSession,
+    log: Path,
+    day: date,
+    *,
+    parking: losses.Parking,
+    now: datetime,
+    step: Callable[[int], None],
 ) -> Figures:
     """The figures of a day from a log recorded up to `now`. Raises command.NoData."""
     step(2)
@@ -42,7 +48,7 @@ def figures(
         # Lines are parsed once. Of Parquet each pass reads its columns, which costs less than to
         # keep all rows.
         events = keep(events)
-    summary = _summary(events)
+    summary = _summary(events, parking)
     if not summary["observed"] and not summary["probes"]:
         raise command.NoData(
             f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
@@ -55,7 +61,8 @@ def figures(
     later = [one for one in following_days if not one.is_empty]
     if later:
         following = schema.events_of(schema.read_days(spark, later))
-        events = events.union(keep(following.where(accuracy.IS_OF_THE_DAY_BEFORE)))
+        is_of_the_day = f.expr(accuracy.IS_OF_THE_DAY_BEFORE) | losses.is_given_up(parking)
+        events = events.union(keep(following.where(is_of_the_day)))
     begin = datetime.combine(day, time(), UTC)
     data_end = min(now, datetime.combine(until, time(), UTC))
     excluded = {
@@ -66,12 +73,17 @@ def figures(
     # Of the days that follow nobody counted them.
     summary["ended"] += len(later)
     return Figures(
-        _tables(events, summary, (begin, begin + ONE_DAY), data_end), {**read, "excluded": excluded}
+        _tables(events, summary, (begin, begin + ONE_DAY), data_end, parking),
+        {**read, "excluded": excluded},
     )
 
 
 def _tables(
-    events: DataFrame, summary: dict[str, int], day: Day, data_end: datetime
+    events: DataFrame,
+    summary: dict[str, int],
+    day: Day,
+    data_end: datetime,
+    parking: losses.Parking,
 ) -> dict[str, DataFrame]:
     begin, end = day
     # Planning a query takes one core: meanwhile others are planned and computed.
@@ -93,7 +105,7 @@ def _tables(
             found["dead_letters"] = compute(lambda: losses.count_dead_letters(arrived, end))
         if summary["probes"]:
             found["probes"] = compute(lambda: lateness_of_probes(events, day, data_end))
-        ended = keep(losses.ended(events)) if summary["ended"] else None
+        ended = keep(losses.ended(events, parking)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
         single, mixed = messages.single(observed, day)
@@ -181,11 +193,11 @@ def _of_trails(by_trail: DataFrame, failures: DataFrame, names: DataFrame) -> di
     }
 
 
-def _summary(events: DataFrame) -> dict[str, int]:
+def _summary(events: DataFrame, parking: losses.Parking) -> dict[str, int]:
     is_malformed = f.col("is_malformed")
     waited = f.when(f.col("kind").isin("scheduled", "delivered"), f.col("requested_delay_ms"))
     is_observed = ~is_malformed & f.col("source").isin(*schema.OBSERVED)
-    is_used = schema.is_traced() | losses.is_end()
+    is_used = schema.is_traced() | losses.is_end(parking)
     is_unplaced = is_observed & (f.col("topology") == "") & ~is_used
     is_known = f.coalesce(f.col("source").isin(*schema.KNOWN_SOURCES), f.lit(False))
     found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
@@ -200,7 +212,7 @@ def _summary(events: DataFrame) -> dict[str, int]:
         # How many of the sources there are.
         reduce(Column.__add__, found).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
-        f.count_if(losses.is_end()).alias("ended"),
+        f.count_if(losses.is_end(parking)).alias("ended"),
         f.count_if(losses.is_dead_letter()).alias("dead_letters"),
         f.count_if(is_probe()).alias("probes"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),

@@ -8,7 +8,7 @@ from typing import Any
 from analytics import buckets
 from analytics.charts import figures as charts
 from analytics.models import Slo
-from analytics.results.figures import ENTERED, EXHAUSTED, RECOVERED, UNEXPLAINED, Figures
+from analytics.results.figures import ENTERED, EXHAUSTED, LEFT, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.period import zone_name
 from analytics.results.read import Report, Selection, merged
@@ -141,19 +141,22 @@ class KeyFigure:
 def key_figures(
     now: Figures, before: Figures, *, within_ms: float | None = None, compares_counts: bool = True
 ) -> list[KeyFigure]:
-    """On time, p99, first-time failures, recovered, dead letters, unexplained.
+    """On time, p99, first-time failures, recovered (what left, where nothing shows that no
+    consumer gave up), dead letters, unexplained.
 
     Shares can be compared whatever the number of days is, counts only with those of as many days.
     """
     limit = within_ms or ON_TIME_WITHIN_MS
+    knows = now.knows_recoveries
 
     def measure(of: Figures) -> tuple[float | None, ...]:
-        done = of.outcome(RECOVERED)
+        done, left, given_up = (of.outcome(one) for one in (RECOVERED, LEFT, EXHAUSTED))
+        is_alike = knows == of.knows_recoveries
         return (
             ratio(buckets.within(of.late, limit), of.measured),
             buckets.percentile(of.late, 0.99),
             ratio(of.retried, of.messages),
-            ratio(done, done + of.outcome(EXHAUSTED)),
+            ratio(done + left, done + left + given_up) if is_alike else None,
             of.by("dead_letters")["parked"],
             of.fate(UNEXPLAINED),
         )
@@ -163,7 +166,11 @@ def key_figures(
         ("on_time", f"within {format_ms(limit)} of due", "lateness", _share),
         ("lateness", "lateness p99", "lateness", _lateness),
         ("failures", "first-time failures", "recovery", _share),
-        ("recovered", "recovered by retry", "survival", _share),
+        (
+            ("recovered", "recovered by retry", "survival", _share)
+            if knows
+            else ("left", "left the retries, outcome unknown", "survival", _share)
+        ),
         ("dead_letters", "parked dead letters", "dead_letters", _count),
         ("unexplained", f"unexplained of {entered} scheduled", "ledger", _count),
     )
@@ -175,7 +182,7 @@ def key_figures(
             text, change, is_more = write(value, value if earlier is None else earlier)
         if earlier is None or (write is _count and not compares_counts):
             change, is_more = "", 0
-        is_worse = is_more == (-1 if key in ("on_time", "recovered") else 1)
+        is_worse = is_more == (-1 if key in ("on_time", "recovered", "left") else 1)
         found.append(KeyFigure(label, text, change, section, is_worse, DEFINITIONS[key]))
     return found
 

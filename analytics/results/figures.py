@@ -16,7 +16,10 @@ Trail: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
-RECOVERED, EXHAUSTED, OPEN = "recovered", "exhausted", "open"
+# Of messages that left the retries nobody knows more, unless what is given up is observed.
+LEFT, RECOVERED, EXHAUSTED, OPEN = "left", "confirmed", "exhausted", "open"
+# What rows of earlier versions call LEFT, and the place of it in the keys of these tables.
+_LEFT_BEFORE, _OUTCOMES = "recovered", {"outcomes": 2, "groups": 4}
 GROUPS, GROUP_MESSAGES, DEAD_LETTER_GROUPS = "groups", "group_messages", "dead_letter_groups"
 
 
@@ -25,11 +28,13 @@ class Step:
     """One attempt of the Kaplan-Meier estimate: `failing` is the share after it.
 
     `at_risk` are the messages whose attempt has ended, `censored` those that still wait in it.
+    Of those that `left` it is unknown whether they were processed.
     """
 
     attempt: int
     at_risk: int
     recovered: int
+    left: int
     exhausted: int
     censored: int
     failing: float
@@ -55,7 +60,10 @@ class Figures:
         stored: dict[str, list[list[Any]]] = orjson.loads(text)
         for table, rows in stored.items():
             counts = self.counts[table]
+            place = _OUTCOMES.get(table)
             for row in rows:
+                if place and row[place] == _LEFT_BEFORE:
+                    row[place] = LEFT
                 key = tuple(row[:-1])
                 counts[key] = counts.get(key, 0) + row[-1]
 
@@ -111,10 +119,15 @@ class Figures:
     def outcome(self, name: str) -> int:
         return self.by("outcomes", 2)[name]
 
-    def survival(self) -> list[Step]:
-        """Kaplan-Meier by attempt: the event is to recover, open messages are censored.
+    @property
+    def knows_recoveries(self) -> bool:
+        """Whether it is known of each message that left the retries that it was processed."""
+        return not self.outcome(LEFT)
 
-        An exhausted message never recovers, so that it counts as failing in every later attempt.
+    def survival(self) -> list[Step]:
+        """Kaplan-Meier by attempt: the event is to leave, open messages are censored.
+
+        An exhausted message never leaves, so that it counts as failing in every later attempt.
         A message whose first attempts ended on an earlier day is at risk from its first attempt of
         this day on.
         """
@@ -149,10 +162,12 @@ def kaplan_meier(trails: Mapping[Trail, int]) -> list[Step]:
             # The last attempt of an open message has failed; it waits in the next one.
             if end + (outcome == OPEN) == attempt:
                 of_attempt[outcome] += number
-        recovered, exhausted, censored = (of_attempt[one] for one in (RECOVERED, EXHAUSTED, OPEN))
+        recovered, left, exhausted, censored = (
+            of_attempt[one] for one in (RECOVERED, LEFT, EXHAUSTED, OPEN)
+        )
         if not at_risk and not censored:
             continue
         if at_risk:
-            failing *= 1 - recovered / (at_risk + ended)
-        steps.append(Step(attempt, at_risk, recovered, exhausted, censored, failing))
+            failing *= 1 - (recovered + left) / (at_risk + ended)
+        steps.append(Step(attempt, at_risk, recovered, left, exhausted, censored, failing))
     return steps

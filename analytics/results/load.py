@@ -8,7 +8,7 @@ topologies there are.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from typing import NamedTuple, TypeVar
 
@@ -25,6 +25,8 @@ from analytics.results.figures import (
     EXHAUSTED,
     GROUP_MESSAGES,
     GROUPS,
+    LEFT,
+    RECOVERED,
     UNEXPLAINED,
     UNOBSERVED,
     WAITING,
@@ -58,9 +60,16 @@ class Cut(NamedTuple):
     destination: str = ""
 
 
-def replace_day(day: date, result: Result, *, is_generated: bool = False) -> None:
+def replace_day(
+    day: date,
+    result: Result,
+    *,
+    observed: Collection[str] = (),
+    is_generated: bool = False,
+) -> None:
     """Replace the rows of the day with the result, in one transaction.
 
+    `observed` are the topologies of which each message that was given up is in the log.
     Sums that include figures of generated events are marked.
     """
     patterns = dict(Topology.objects.values_list("slug", "kind"))
@@ -68,7 +77,9 @@ def replace_day(day: date, result: Result, *, is_generated: bool = False) -> Non
     # Generated events have each delivery that there was.
     blind = [] if is_generated else unobserved(since=began_at)
     not_observed = {topology.slug for topology in blind}
-    found = figures_by_cut(result.tables, patterns, not_observed)
+    if is_generated:
+        observed = {row["topology"] for row in result.tables["outcomes"]}
+    found = figures_by_cut(result.tables, patterns, not_observed, observed)
     if is_generated:
         for figures in found.values():
             figures.counts["generated"][()] = 1
@@ -103,13 +114,17 @@ def place(row: Row) -> str:
 
 
 def figures_by_cut(
-    tables: Mapping[str, Sequence[Row]], patterns: Mapping[str, str], not_observed: Iterable[str]
+    tables: Mapping[str, Sequence[Row]],
+    patterns: Mapping[str, str],
+    not_observed: Iterable[str],
+    recovering: Iterable[str] = (),
 ) -> dict[Cut, Figures]:
     """The results of a day -> figures of every cut that has any.
 
-    Topologies that are `not_observed` have no exits to miss.
+    Topologies that are `not_observed` have no exits to miss. What left the retries of those that
+    are `recovering` and was not given up has recovered.
     """
-    not_observed = frozenset(not_observed)
+    not_observed, recovering = frozenset(not_observed), frozenset(recovering)
     by_hour = (
         (row["broker"], row["destination"], row["entered"])
         for row in tables["hours"]
@@ -139,6 +154,8 @@ def figures_by_cut(
     for table, names in KEYS.items():
         for row in tables[table]:
             key = tuple("" if row[name] is None else row[name] for name in names)
+            if table == "outcomes" and row["outcome"] == LEFT and row["topology"] in recovering:
+                key = (*key[:-1], RECOVERED)
             count(row, table, key, row["messages"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
@@ -146,7 +163,7 @@ def figures_by_cut(
         else:
             fate = "unmeasured" if row["has_left"] else "missing"
             count(row, f"probes_{fate}", (row["delay_bucket"],), row["messages"])
-    _count_groups(tables, count)
+    _count_groups(tables, recovering, count)
     # Dead letters belong to brokers.
     dead_letters = [
         (row, (row["reason"], row["origin"], row["exception_type"]))
@@ -175,7 +192,9 @@ def _find_largest(
 
 
 def _count_groups(
-    tables: Mapping[str, Sequence[Row]], count: Callable[[Row, str, Key, int], None]
+    tables: Mapping[str, Sequence[Row]],
+    recovering: frozenset[str],
+    count: Callable[[Row, str, Key, int], None],
 ) -> None:
     """Count the largest groups of each broker."""
     groups = [(row, row["dimension"], row["value"]) for row in tables["groups"]]
@@ -186,8 +205,10 @@ def _count_groups(
     )
     for row, dimension, value in groups:
         if ((row["broker"], dimension), value) in largest:
-            retries_and_outcome = (row["first"], row["last"], row["outcome"])
-            count(row, GROUPS, (dimension, value, *retries_and_outcome), row["messages"])
+            is_recovered = row["outcome"] == LEFT and row["topology"] in recovering
+            outcome = RECOVERED if is_recovered else row["outcome"]
+            trail = (row["first"], row["last"], outcome)
+            count(row, GROUPS, (dimension, value, *trail), row["messages"])
     for row, dimension, value in releases:
         if ((row["broker"], dimension), value) in largest:
             for what in ("messages", "retried"):

@@ -13,6 +13,7 @@ from analytics.results.figures import (
     FATES,
     GROUP_MESSAGES,
     GROUPS,
+    LEFT,
     OPEN,
     RECOVERED,
     Key,
@@ -38,6 +39,7 @@ MOST_ORIGINS = 20
 HANDLED = ("arrived", "parked", "replayed", "discarded")
 HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
 
+OUTCOME_UNKNOWN = "Left, outcome unknown"
 MOST_CAUSES = 20
 # Values shown of each kind of group, and the attempts after which the share still failing is shown.
 MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
@@ -168,7 +170,7 @@ def make_topologies(report: Report) -> Section:
         *(Column("Topology"), Column("Measured", "count"), Column("Highest daily p99", "ms")),
         *(Column("Target"), Column("Attainment", "share"), Column("Result")),
         *(Column("Messages", "count"), Column("First-time failures", "share")),
-        *(Column("Exhausted", "count"), Column("Unexplained", "count")),
+        *(Column("Given up", "count"), Column("Unexplained", "count")),
     )
     return Section("topologies", "Topologies", columns, rows, "No topology has figures.")
 
@@ -193,20 +195,22 @@ def make_slo(report: Report) -> Section:
 def make_recovery(report: Report) -> Section:
     rows: list[Row] = []
     for day, figures in report.days.items():
-        done, exhausted = figures.outcome(RECOVERED), figures.outcome(EXHAUSTED)
+        done, left, given_up = (figures.outcome(one) for one in (RECOVERED, LEFT, EXHAUSTED))
         tries = figures.total("attempts")
-        if done or exhausted or tries or figures.messages:
+        if done or left or given_up or tries or figures.messages:
             times = (buckets.percentile(figures.recoveries, share) for share in (0.5, 0.99))
             messages, retried = figures.messages, figures.retried
             attempts = (messages, retried, ratio(retried, messages), ratio(tries, retried))
-            ends = (done, exhausted, ratio(done, done + exhausted))
-            rows.append([day.isoformat(), *attempts, *ends, *times])
+            ends = (done, left, given_up, None if left else ratio(done, done + given_up))
+            timed = figures.total("recoveries")
+            rows.append([day.isoformat(), *attempts, *ends, timed, *times])
     columns = (
         *(Column(DAY), Column("Messages", "count"), Column("Retried", "count")),
         *(Column("First-time failures", "share"), Column("Attempts per message", "number")),
-        *(Column("Recovered", "count"), Column("Exhausted", "count")),
-        *(Column("Share recovered", "share"), Column("Recovery time p50", "ms")),
-        Column("Recovery time p99", "ms"),
+        *(Column("Recovered", "count"), Column(OUTCOME_UNKNOWN, "count")),
+        *(Column("Given up", "count"), Column("Share recovered", "share")),
+        *(Column("Timed", "count"), Column("Retry time p50", "ms")),
+        Column("Retry time p99", "ms"),
     )
     return Section("recovery", "Retries by day", columns, rows, "No message was recorded.")
 
@@ -214,15 +218,17 @@ def make_recovery(report: Report) -> Section:
 def make_survival(report: Report) -> Section:
     rows: list[Row] = [
         [
-            *(step.attempt, step.at_risk, step.recovered, step.exhausted, step.censored),
-            *(ratio(step.recovered, step.at_risk), step.failing),
+            *(step.attempt, step.at_risk, step.recovered, step.left, step.exhausted),
+            *(step.censored, None if step.left else ratio(step.recovered, step.at_risk)),
+            step.failing,
         ]
         for step in report.total.survival()
     ]
-    names = ("Attempt", "Ended", "Recovered", "Exhausted", "Waiting")
+    names = ("Attempt", "Ended", "Recovered", OUTCOME_UNKNOWN, "Given up", "Waiting")
     counts = (Column(name, "count") for name in names)
-    columns = (*counts, Column("Share recovered", "share"), Column("Still failing", "share"))
-    title = "Messages still failing after each attempt"
+    still = "failing" if report.total.knows_recoveries else "retried or given up"
+    columns = (*counts, Column("Share recovered", "share"), Column(f"Still {still}", "share"))
+    title = f"Messages still {still} after each attempt"
     empty = "No message with an id was retried."
     found = [bucket_of("retried", row[1], attempt=row[0]) for row in rows]
     return Section("survival", title, columns, rows, empty, buckets=found)
@@ -262,17 +268,18 @@ def make_groups(report: Report) -> Section:
     by_dimension = ([one for one in largest if one[0] == dimension] for dimension in DIMENSIONS)
     shown = [one for some in by_dimension for one in some[:MOST_OF_GROUP]]
     rows: list[Row] = [_group_row(name, trails.get(name, {}), known) for name in shown]
+    still = "Failing" if report.total.knows_recoveries else "Retried or given up"
     columns = (
         *(Column("Value"), Column("Property"), Column("Messages", "count")),
         *(Column("First-time failures", "share"), Column("Retried", "count")),
         *(Column("Attempts per message", "number"), Column("Recovered", "count")),
-        Column("Exhausted", "count"),
-        *(Column(f"Failing after {number}", "share") for number in SHOWN_ATTEMPTS),
+        *(Column(OUTCOME_UNKNOWN, "count"), Column("Given up", "count")),
+        *(Column(f"{still} after {number}", "share") for number in SHOWN_ATTEMPTS),
     )
     days = report.period.first, report.period.last
-    exhausted = [column.label for column in columns].index("Exhausted")
+    given_up = [column.label for column in columns].index("Given up")
     searches = [
-        search_parked(report, int(row[exhausted] or 0), days, **{SEARCHED[dimension]: value})
+        search_parked(report, int(row[given_up] or 0), days, **{SEARCHED[dimension]: value})
         if dimension in SEARCHED
         else ""
         for (dimension, value), row in zip(shown, rows, strict=True)
@@ -294,7 +301,7 @@ def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mappin
         *(name[1], name[0], messages),
         ratio(known.get((*name, "retried"), 0), messages or 0),
         *(outcomes.total(), ratio(attempts, outcomes.total())),
-        *(outcomes[one] for one in (RECOVERED, EXHAUSTED)),
+        *(outcomes[one] for one in (RECOVERED, LEFT, EXHAUSTED)),
         *(failing.get(number) for number in SHOWN_ATTEMPTS),
     ]
 

@@ -155,7 +155,7 @@ def _sum(shares: Sequence[tuple[int, int]]) -> tuple[int, int]:
 def _never_succeeding(topology: str, days: Days) -> Iterator[Sentence]:
     total = merged(days.values())
     steps = total.survival()
-    last = max((step.attempt for step in steps if step.recovered), default=0)
+    last = max((step.attempt for step in steps if step.recovered or step.left), default=0)
     tried = sum(step.at_risk for step in steps if step.attempt > last)
     # Where nobody observes deliveries, no success is recorded.
     if tried < LEAST_ATTEMPTS or not (last or total.measured):

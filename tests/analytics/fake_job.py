@@ -29,7 +29,7 @@ def main() -> int:
         Path(behaviour.partition(" ")[2]).write_text(f"{os.getpid()} {grandchild.pid}")
         time.sleep(600)
     parser = argparse.ArgumentParser()
-    for name in ("--log", "--day", "--results", "--out", "--compact"):
+    for name in ("--log", "--day", "--results", "--out", "--compact", "--parking"):
         parser.add_argument(name)
     print(json.dumps({"spark_version": "9.9", "peak_memory_bytes": 5000}), flush=True)
     out = Path(parser.parse_args().out)

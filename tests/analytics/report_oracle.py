@@ -25,6 +25,8 @@ BEGIN = NOON - timedelta(hours=12)
 END = NOON + timedelta(hours=12)
 # In between the recorder's clock is behind, by less than the shortest delay.
 SET_BACK, SET_FORWARD, STEP = NOON - timedelta(hours=2), NOON + timedelta(hours=2), ms(300)
+# Where consumers publish what they give up, as structure shows it.
+PARKING = "work.dlq"
 CAUSES = (("TimeoutError", "order.7"), ("TimeoutError", "order.8"), ("ValueError", "mail"))
 
 RELEASES: tuple[dict[str, str], ...] = (
@@ -124,6 +126,12 @@ def _retried(chance: random.Random) -> Iterable[MessageEvent]:
             end = {"kind": "parked", "source": "delayboard", "queue": "work-dlq"}
             reason = {"death_reason": "rejected"}
             yield an_event(message_id=name, recorded_at=at, topology="", **end, **reason)
+        if failures == 3:
+            # The consumer publishes the last failure elsewhere, and acknowledges it.
+            given_up = {"kind": "published", "source": "firehose", "topology": "", "attempt": 0}
+            queue, later = chance.choice([PARKING, "elsewhere"]), chance.choice([1, 100_000])
+            moved_at = at + timedelta(seconds=later)
+            yield an_event(message_id=name, recorded_at=moved_at, queue=queue, **given_up)
 
 
 def count(events: Iterable[MessageEvent]) -> Counted:
@@ -136,7 +144,8 @@ def count(events: Iterable[MessageEvent]) -> Counted:
     for name, copies in by_message.items():
         own = [e for e in copies if e.topology == TOPOLOGY and not e.redelivered]
         if own:
-            _add(found, name, own, {e.kind for e in copies})
+            given_up = {"parked" for e in copies if e.queue == PARKING and e.kind == "published"}
+            _add(found, name, own, {e.kind for e in copies} | given_up)
     return found
 
 
@@ -160,12 +169,12 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
     if retries:
         left = trips[retries[-1]].get("delivered")
         has_ended = kinds & {"parked", "died"}
-        outcome = "exhausted" if has_ended else "recovered" if left else "open"
+        outcome = "exhausted" if has_ended else "left" if left else "open"
         triple = (retries[0], retries[-1], outcome)
         found.outcomes[triple] += 1
         for dimension, value in _groups(trips[retries[0]]["scheduled"]):
             found.groups[dimension, value, *triple] += 1
-        if left and outcome == "recovered":
+        if left and outcome == "left":
             took = left.recorded_at - trips[retries[0]]["scheduled"].recorded_at
             found.recoveries[_bucket(took)] += 1
 

@@ -79,7 +79,7 @@ def _add(
                 tables["retries"].append(group | retried)
     for attempt, number in ((1, 400), (2, 150), (3, 60), (4, 55)):
         tables["attempts"].append(group | {"attempt": attempt, "messages": number})
-    ways = ((1, "recovered", 250), (2, "recovered", 90), (3, "recovered", 5), (4, "exhausted", 55))
+    ways = ((1, "left", 250), (2, "left", 90), (3, "left", 5), (4, "exhausted", 55))
     tables["outcomes"] += [
         group | {"first": 1, "last": last, "outcome": outcome, "messages": number}
         for last, outcome, number in ways

@@ -50,7 +50,9 @@ def result(a_log: Path, warm: RunModule) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         # As a large day, whose queries are compiled; those of a small one are interpreted.
         patch.setattr(launch, "run_module", partial(warm, input_bytes=TINY_INPUT_BYTES))
-        return launch.run_day(a_log, DAY, results_in(a_log), pulse=lambda *_: None)
+        parking = {"main": [report_oracle.PARKING]}
+        results = results_in(a_log)
+        return launch.run_day(a_log, DAY, results, pulse=lambda *_: None, parking=parking)
 
 
 def accuracy_of(result: Result, topology: str, delay_ms: int = 5000) -> Mapping[str, Any]:
@@ -286,7 +288,7 @@ def test_the_outcome_of_every_retried_message_is_that_of_the_oracle(
         for row in rows_of(result, "outcomes")
     }
     assert found == truth.outcomes
-    assert {outcome for _, _, outcome in found} == {"recovered", "exhausted"}
+    assert {outcome for _, _, outcome in found} == {"left", "exhausted"}
     recoveries = {row["bucket"]: row["messages"] for row in rows_of(result, "recoveries")}
     assert recoveries == truth.recoveries
     (row,) = rows_of(result, "retries")
@@ -296,11 +298,11 @@ def test_the_outcome_of_every_retried_message_is_that_of_the_oracle(
 def test_an_attempt_across_midnight_counts_on_the_day_on_which_it_ended(result: Result) -> None:
     night = [row for row in result.tables["outcomes"] if row["topology"] == "night"]
     assert {(row["first"], row["last"], row["outcome"]): row["messages"] for row in night} == {
-        (1, 1, "recovered"): 2,
+        (1, 1, "left"): 2,
         (1, 1, "open"): 1,
         (1, 0, "open"): 1,
         (1, 1, "exhausted"): 1,
-        (3, 3, "recovered"): 1,
+        (3, 3, "left"): 1,
     }
     took = [row for row in result.tables["recoveries"] if row["topology"] == "night"]
     assert {row["bucket"]: row["messages"] for row in took} == {

@@ -9,7 +9,7 @@ import pytest
 from analytics import buckets
 from analytics.models.results import Within
 from analytics.results.contents import key_figures
-from analytics.results.figures import Figures
+from analytics.results.figures import RECOVERED, Figures
 from analytics.results.period import Period, read_period
 from analytics.results.slo import attainment
 from analytics.results.summary import is_doubled, summarize
@@ -39,18 +39,18 @@ def sentences(of: dict[date, Figures], topology: str = "orders") -> list[str]:
 
 
 def test_figures_are_the_same_after_they_were_stored_and_add_up() -> None:
-    one = some(late_by_hour={(2, 5): 3}, messages={(): 8}, outcomes={(1, 2, "recovered"): 4})
+    one = some(late_by_hour={(2, 5): 3}, messages={(): 8}, outcomes={(1, 2, RECOVERED): 4})
     again = Figures()
     again.add_stored(one.stored())
     assert again.counts == one.counts
     again.add(one)
-    assert (again.measured, again.messages, again.outcome("recovered")) == (6, 16, 8)
+    assert (again.measured, again.messages, again.outcome(RECOVERED)) == (6, 16, 8)
 
 
 def test_survival_is_the_kaplan_meier_estimate_with_open_messages_censored() -> None:
     """Nine ended attempt 1: 4 recover, 1 waits in it. Of 5 two recover, 1 is parked; 2 wait."""
     ways: dict[tuple[str | int, ...], int]
-    ways = {(1, 1, "recovered"): 4, (1, 0, "open"): 1, (1, 2, "recovered"): 2}
+    ways = {(1, 1, RECOVERED): 4, (1, 0, "open"): 1, (1, 2, RECOVERED): 2}
     ways |= {(1, 2, "exhausted"): 1, (1, 2, "open"): 2}
     steps = some(outcomes=ways).survival()
     assert [(s.attempt, s.at_risk, s.recovered, s.censored) for s in steps] == [
@@ -61,7 +61,7 @@ def test_survival_is_the_kaplan_meier_estimate_with_open_messages_censored() -> 
 
 def test_two_days_of_one_message_count_each_of_its_attempts_once() -> None:
     """It fails twice before midnight, and recovers in its third attempt after it."""
-    ways: dict[tuple[str | int, ...], int] = {(1, 2, "open"): 1, (3, 3, "recovered"): 1}
+    ways: dict[tuple[str | int, ...], int] = {(1, 2, "open"): 1, (3, 3, RECOVERED): 1}
     steps = some(outcomes=ways).survival()
     assert [(step.attempt, step.at_risk, step.recovered) for step in steps] == [
         *[(1, 1, 0), (2, 1, 0), (3, 1, 1)]
@@ -69,7 +69,7 @@ def test_two_days_of_one_message_count_each_of_its_attempts_once() -> None:
 
 
 def test_an_exhausted_message_counts_as_failing_in_later_attempts() -> None:
-    ways: dict[tuple[str | int, ...], int] = {(1, 1, "exhausted"): 5, (1, 2, "recovered"): 5}
+    ways: dict[tuple[str | int, ...], int] = {(1, 1, "exhausted"): 5, (1, 2, RECOVERED): 5}
     assert [step.failing for step in some(outcomes=ways).survival()] == [1.0, 0.5]
 
 
@@ -128,7 +128,7 @@ def test_a_rise_that_is_small_or_may_be_chance_is_not_told(
 
 
 def test_attempts_that_never_succeed_are_told_with_their_number() -> None:
-    ways: dict[tuple[str | int, ...], int] = {(1, 3, "recovered"): 50, (1, 5, "exhausted"): 30}
+    ways: dict[tuple[str | int, ...], int] = {(1, 3, RECOVERED): 50, (1, 5, "exhausted"): 30}
     (sentence,) = sentences(days(some(outcomes=ways)), "webhooks")
     assert sentence.startswith("Attempts after the third never succeed in webhooks (0 of 60).")
 
@@ -224,3 +224,16 @@ def test_a_bad_range_is_refused_with_a_sentence(values: dict[str, str], words: s
     period, problem = read_period(values, NEWEST)
     assert words in problem
     assert period.last == NEWEST
+
+
+def test_what_earlier_versions_called_recovered_has_an_unknown_outcome() -> None:
+    figures = Figures()
+    figures.add_stored(
+        '{"outcomes":[[1,2,"recovered",4],[1,3,"exhausted",1]],'
+        '"groups":[["queue","recovered",1,2,"recovered",4]]}'
+    )
+    assert (figures.outcome(RECOVERED), figures.outcome("left")) == (0, 4)
+    assert list(figures.counts["groups"]) == [("queue", "recovered", 1, 2, "left")]
+    labels = {one.label: one.value for one in key_figures(figures, Figures())}
+    assert labels["left the retries, outcome unknown"] == "80.0 %"
+    assert "recovered by retry" not in labels

@@ -264,7 +264,7 @@ def by_duckdb(log: Path) -> Rows:
                 group by all""",
             "recoveries": f"""select topology,
                 len(list_filter({edges}::double[], lambda e: e <= (out_us - began_us) / 1000)),
-                count(*) from trails where outcome = 'recovered' group by all""",
+                count(*) from trails where outcome = 'left' group by all""",
             "groups": """with each as (select *, unnest([
                 {'name': 'queue', 'value': topology}, {'name': 'reason', 'value': 'rejected'},
                 {'name': 'exception', 'value': 'TimeoutError'},
@@ -295,7 +295,7 @@ def _trails(end: int) -> str:
         from attempts where queue <> '' group by topology, message_id
     ), trails as (
         select topology, first, began_us, out_us,
-            if(is_continued or twice % 2 = 0, 'open', 'recovered') as outcome,
+            if(is_continued or twice % 2 = 0, 'open', 'left') as outcome,
             twice // 2 - (twice % 2 = 0)::int as last
         from found where first is not null
     )"""

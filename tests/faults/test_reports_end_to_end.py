@@ -210,7 +210,7 @@ def test_reports_of_seven_thousand_messages_equal_the_tests_own_count(
         assert (total.fate("entered"), total.fate("delivered")) == (work.trips, work.trips)
         assert (total.messages, total.retried) == (work.messages, len(work.failing))
         assert total.by("attempts") == attempts
-        assert total.outcome("recovered") == len(work.failing)
+        assert total.outcome("left") == len(work.failing)
         assert total.late == late_by_bucket(events, slug)
         measured += total.measured
     unmeasured = (run.excluded.get(reason, 0) for run in Run.objects.all() for reason in Reason)

@@ -164,7 +164,7 @@ def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: date
         for attempt in (1, 2)
     }
     assert (total.fate("entered"), total.fate("delivered")) == (trips, trips)
-    assert total.outcome("recovered") == len(+traffic.rejections)
+    assert total.outcome("left") == len(+traffic.rejections)
 
 
 @pytest.mark.both_databases

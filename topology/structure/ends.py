@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from topology.content.text import count_text
-from topology.definitions import Queue, has_dead_letter_name
+from topology.definitions import Definitions, Queue, has_dead_letter_name
 from topology.snapshot import Snapshot
 from topology.structure.feeds import Feeds, find_feeds
 from topology.structure.find_chains import find_chains
@@ -70,6 +70,24 @@ class Ends:
             if failed and self.failing.keys() >= set(into):
                 return f"receives failed messages of {_list_names(failed)} after a delay"
         return ""
+
+    def find_parking(self, found: Definitions, work: str) -> tuple[str, ...]:
+        """The queues in which failed messages of this work queue end: what the broker
+        dead-letters there, and what client libraries and people name after the queue.
+        """
+        named = (
+            queue.name
+            for queue in found.queues
+            if has_dead_letter_name(queue.name, work) and queue.name not in self.delays
+        )
+        fed = (
+            name
+            for name, feeds in self.feeds.items()
+            if any(feed.is_failure and work in feed.queues for feed in feeds)
+            and (queue := found.queue(name)) is not None
+            and self.is_end(queue)
+        )
+        return tuple(sorted({*named, *fed}))
 
     def explain(self, queue: Queue) -> str:
         """What makes it a dead-letter queue. Only for one."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -14,15 +17,31 @@ TOPOLOGY = ("broker", "topology", "queue")
 # Ids of unexplained messages that are listed for each topology.
 MOST_IDS = 20
 KINDS = ("parked", "replayed", "discarded")
+# By broker the queues into which consumers publish the messages that they give up.
+Parking: TypeAlias = Mapping[str, Sequence[str]]
 LETTER = ("broker", "queue", "reason", "origin", "exception_type")
 
 
-def is_end() -> Column:
-    """An event that ends a message without a delivery."""
-    return ~f.col("is_malformed") & f.col("kind").isin("died", "parked", "cancelled")
+def is_end(parking: Parking) -> Column:
+    """An event that ends a message without a delivery, or shows that its retries are given up."""
+    kind = f.col("kind")
+    return ~f.col("is_malformed") & (
+        kind.isin("died", "parked", "cancelled") | is_given_up(parking)
+    )
 
 
-def ended(events: DataFrame) -> DataFrame:
+def is_given_up(parking: Parking) -> Column:
+    """A publish that the firehose or a trace shows in a parking queue."""
+    into = (
+        (f.col("broker") == broker) & f.col("queue").isin(*queues)
+        for broker, queues in parking.items()
+        if queues
+    )
+    is_into = reduce(Column.__or__, into, f.lit(False))
+    return (f.col("kind") == "published") & f.col("source").isin(*OBSERVED) & is_into
+
+
+def ended(events: DataFrame, parking: Parking) -> DataFrame:
     """Events -> broker, key, fate and `ended_us` (the first time, in microseconds) of the messages
     that died (or were parked) or were cancelled.
 
@@ -30,7 +49,7 @@ def ended(events: DataFrame) -> DataFrame:
     """
     is_cancelled = f.col("kind") == "cancelled"
     return (
-        events.where(is_end())
+        events.where(is_end(parking))
         .groupBy("broker", "key")
         .agg(f.max(is_cancelled).alias("is_cancelled"), f.min("recorded_us").alias("ended_us"))
         .select(

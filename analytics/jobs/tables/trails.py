@@ -96,8 +96,9 @@ def trails(sides: DataFrame, begin: datetime, end: datetime) -> DataFrame:
 def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) -> DataFrame:
     """Messages with their trail -> with `outcome` and `last`, null without a trail.
 
-    Exhausted: it died or was parked. Recovered: it left its last attempt and did not fail again.
-    Else open: `last` is the last attempt that is known to have failed.
+    Exhausted: it died, was parked or went to a parking queue. Left: it left its last attempt, and
+    nothing shows that it failed again. Else open: `last` is the last attempt that is known to have
+    failed.
     """
     ended_us: Column = f.lit(None).cast("long")
     if ended is not None:
@@ -109,7 +110,7 @@ def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) ->
         .when(ended_us < micros(end), "exhausted")
         .when(f.col("is_continued"), "open")
         .when(ended_us.isNotNull(), "exhausted")
-        .when(is_out, "recovered")
+        .when(is_out, "left")
         .otherwise("open")
     )
     attempt = f.floor(f.col("last_twice") / 2).cast("long")
@@ -121,11 +122,11 @@ def with_outcome(messages: DataFrame, ended: DataFrame | None, end: datetime) ->
 
 def by_trail(messages: DataFrame) -> DataFrame:
     """Messages with outcome -> per broker, topology, release, first and last attempt, outcome,
-    `bucket` of the time from the first failure to the last exit (null unless
-    recovered) and cause: `messages`, `retried` ones, and `trails`, those with an outcome. All that
+    `bucket` of the time from the first failure to the last exit (null unless it
+    left) and cause: `messages`, `retried` ones, and `trails`, those with an outcome. All that
     tables of messages add up, by one pass.
     """
-    took_ms = f.when(f.col("outcome") == "recovered", (f.col("left_us") - f.col("began_us")) / 1000)
+    took_ms = f.when(f.col("outcome") == "left", (f.col("left_us") - f.col("began_us")) / 1000)
     return (
         with_bucket(messages, took_ms)
         .groupBy(*GROUP, "release_id", "first", "last", "outcome", "bucket", "cause_id")
@@ -143,8 +144,8 @@ def outcomes(by_trail: DataFrame) -> DataFrame:
 
 
 def recoveries(by_trail: DataFrame) -> DataFrame:
-    """Messages by trail -> recovered ones per broker, topology and bucket."""
-    return _trails(by_trail.where("outcome = 'recovered'"), "bucket")
+    """Messages by trail -> those that left, per broker, topology and bucket."""
+    return _trails(by_trail.where("outcome = 'left'"), "bucket")
 
 
 def _trails(by_trail: DataFrame, *by: str) -> DataFrame:

@@ -105,3 +105,19 @@ def test_in_no_delay_or_destination_of_a_pattern_failed_messages_end(kind: str) 
     dead, _ = names_of(find_ends(snapshot), snapshot)
     assert not dead & set(pattern.targets(pattern.EXAMPLE))
     assert not dead & {q.name for q in snapshot.definitions.queues if q.message_ttl_ms is not None}
+
+
+@pytest.mark.parametrize(
+    ("client", "work", "parking"),
+    [
+        ("dramatiq", "shop.orders", ("shop.orders.XQ",)),
+        ("golevelup", "shop.orders", ("shop.failed",)),
+        ("rascal", "registration_service:user:save", ("dead_letters:registration_service",)),
+        ("kombu", "shop.orders", ()),
+    ],
+)
+def test_which_queue_gets_what_the_consumers_of_a_client_give_up(
+    client: str, work: str, parking: tuple[str, ...]
+) -> None:
+    snapshot = read_client(client)
+    assert find_ends(snapshot).find_parking(snapshot.definitions, work) == parking
