@@ -58,8 +58,8 @@ logger = logging.getLogger(__name__)
 CHECK_EVERY = timedelta(seconds=10)
 # Without a receiver only the beginning of each problem is written down.
 IDLE_CHECK_EVERY = timedelta(minutes=1)
-BROKER_AGE = timedelta(seconds=10)
-IDLE_SECONDS = 1.0
+BROKER_AGE, IDLE_BROKER_AGE = timedelta(seconds=10), timedelta(seconds=40)
+IDLE_SECONDS = 2.0
 
 # Characters of the column of a title.
 TITLE_LENGTH = 200
@@ -96,7 +96,9 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
 
     Problems are read without a receiver too: one that is added later gets the time they began.
     """
-    board = overview(list(Broker.objects.all()), now, BROKER_AGE, named=None)
+    has_receivers = AlertReceiver.objects.exists()
+    age = BROKER_AGE if has_receivers else IDLE_BROKER_AGE
+    board = overview(list(Broker.objects.all()), now, age, named=None)
     with transaction.atomic():
         if not lease.renew(0, 0):
             return []

@@ -90,9 +90,14 @@ def retrying_counter(flows: Iterable[FlowLine], waiting: Mapping[int, int | None
     return Counter("retrying", "retrying", number, Link("", "retrying_anywhere"))
 
 
-def dead_letters_counter(known: Mapping[int, Latest], parked: Iterable[int]) -> Counter:
+def read_confirmed(brokers: Collection[Broker]) -> list[DeadLetterQueue]:
+    return list(DeadLetterQueue.objects.filter(broker__in=brokers, is_confirmed=True))
+
+
+def dead_letters_counter(
+    rows: Collection[DeadLetterQueue], known: Mapping[int, Latest], parked: Iterable[int]
+) -> Counter:
     """Parked messages, and those in confirmed queues; None when a broker does not report it."""
-    rows = list(DeadLetterQueue.objects.filter(broker__in=known, is_confirmed=True))
     depths = [read_depth(row, known[row.broker_id]) for row in rows]
     number = None if None in depths else sum(depth or 0 for depth in depths) + sum(parked)
     decided_at = max((row.decided_at for row in rows), default=None)
@@ -101,9 +106,14 @@ def dead_letters_counter(known: Mapping[int, Latest], parked: Iterable[int]) -> 
 
 
 def replays_counter(brokers: Collection[Broker]) -> Counter:
-    rows = ReplayBatch.objects.filter(broker__in=brokers).exclude(state__in=RESTING)
     link = Link("", "replays", query={"open": "1"})
-    return Counter("replays", "replays running", rows.count(), link)
+    return Counter("replays", "replays running", sum(count_replays(brokers).values()), link)
+
+
+def count_replays(brokers: Collection[Broker]) -> dict[int, int]:
+    """Broker -> how many replays are running."""
+    rows = ReplayBatch.objects.filter(broker__in=brokers).exclude(state__in=RESTING)
+    return dict(rows.order_by().values_list("broker").annotate(number=Count("pk")))
 
 
 def findings_counter(findings: Sequence[tuple[Broker, Sequence[FindingCount]]]) -> Counter:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import time_machine
 
 from analytics.models import Probe
 from delayboard.worker.check_brokers import BrokerCheck
@@ -78,6 +79,38 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         monkeypatch.setattr(snapshots, "fresh_all", lambda brokers, age, known=known: [known])
         check.check(alive=lambda: None)
     assert written == [start, start + timedelta(seconds=60)]
+
+
+def test_a_broker_in_which_nothing_happens_is_polled_seldomer(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages: list[float] = []
+    check = BrokerCheck()
+    start = datetime.now(UTC)
+
+    def look(second: int, messages: int = 0, error: str = "") -> None:
+        at = start + timedelta(seconds=second)
+        numbers = {"lost": QueueNumbers(messages=messages)}
+        snapshot = replace(a_snapshot(Definitions.of([LOST]), numbers), taken_at=at)
+
+        def fresh_all(brokers: list[Broker], age: timedelta) -> list[Latest]:
+            ages.append(age.total_seconds())
+            return [Latest(snapshot, at, error)]
+
+        monkeypatch.setattr(snapshots, "fresh_all", fresh_all)
+        with time_machine.travel(at, tick=False):
+            check.check(alive=lambda: None)
+
+    for second in (0, 30, 60, 61, 91):
+        look(second)
+    look(121, messages=1)
+    look(131, messages=1)
+    assert ages == [10, 10, 10, 30, 30, 30, 10]
+    for second in (140, 170, 201, 231):
+        look(second, error="It does not answer.")
+    look(261)
+    look(271)
+    assert ages[7:] == [10, 10, 30, 30, 30, 10]
 
 
 def test_the_worker_records_topologies_that_differ(

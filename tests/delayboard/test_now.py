@@ -24,7 +24,7 @@ from delayboard.now.problems import Problem, find_overdue
 from delayboard.now.system import describe_details
 from delayboard.templatetags.delayboard import link_url
 from tests.analytics.builders import an_entry, an_exit
-from tests.builders import make_pair
+from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_snapshot
 from topology import snapshots
 from topology.models import Broker, MissingBinding, State, Topology
@@ -159,6 +159,9 @@ def test_counters_calendar_and_list_have_the_same_messages(broker: Broker, pair:
     waiting = sum(line.waiting or 0 for line in seen.lines)
     assert {counted["scheduled"], total.waiting, waiting} == {count()}
     assert {counted["overdue"], total.overdue} == {count(overdue="1")}
+    # What the worker samples, of many brokers at once.
+    sampled = board.count_each([make_broker(name="empty"), broker], now, timedelta(seconds=5))
+    assert sampled[broker] == {key: one for key, one in counted.items() if one is not None}
     calendar = due_calendar([broker], list(Topology.objects.all()), parse({}, now), now)
     assert calendar is not None
     assert calendar.total == count(**{"from": "2026-11-20", "until": "2026-11-27"})

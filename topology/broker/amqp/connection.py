@@ -16,7 +16,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from topology.broker import health
 from topology.broker.address import Address, SignIn
-from topology.broker.amqp.frames import call_later, count_received, cut, renew_secret
+from topology.broker.amqp.frames import call_later, cut, heard_at, note_arrivals, renew_secret
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -116,7 +116,8 @@ def open_connection(
     A broker that falls silent is noticed after one and a half heartbeats (seconds).
     """
     connection, node = _connect(address, name, heartbeat)
-    _Watch(connection, node, maximum_silence(heartbeat)).check()
+    is_of_cluster = len(address.amqp_nodes) > 1
+    _Watch(connection, node, maximum_silence(heartbeat), is_of_cluster=is_of_cluster).check()
     if address.sign_in is SignIn.TOKEN:
         _TokenRenewal(connection, address).check()
     try:
@@ -189,25 +190,31 @@ class _Watch:
     no page can wait for. The timer runs on the connection's loop, also while a call waits.
     """
 
-    def __init__(self, connection: pika.BlockingConnection, node: Address, patience: float) -> None:
+    def __init__(
+        self,
+        connection: pika.BlockingConnection,
+        node: Address,
+        patience: float,
+        *,
+        is_of_cluster: bool,
+    ) -> None:
         self._connection = connection
         self._node = node.amqp_name
         self._patience = patience
-        self._heard = -1
-        self._heard_at = 0.0
+        # What a cluster finds out about a node cuts its connections within a second.
+        self._pause = CHECK_SECONDS if is_of_cluster else patience
+        note_arrivals(connection)
 
     def check(self) -> None:
-        received = count_received(self._connection)
-        if received != self._heard:
-            self._heard, self._heard_at = received, time.monotonic()
-        elif time.monotonic() - self._heard_at > self._patience:
+        left = heard_at(self._connection) + self._patience - time.monotonic()
+        if left <= 0:
             cut(self._connection, f"no data for {self._patience:g} s")
             return
         if health.is_cut_off(self._node):
             cut(self._connection, "the node lost the majority of its cluster")
             return
         if self._connection.is_open:
-            call_later(self._connection, CHECK_SECONDS, self.check)
+            call_later(self._connection, min(left, self._pause), self.check)
 
 
 def cut_after(connection: pika.BlockingConnection, seconds: float) -> None:

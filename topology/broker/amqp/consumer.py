@@ -38,6 +38,8 @@ from topology.message import Properties
 
 CLOSE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
+# What is asked of the thread that reads wakes it.
+UNASKED_SECONDS = 60.0
 # Bytes that the caller's thread has read and not taken yet at most, and one message more.
 BUFFERED = 8_000_000
 # Seconds between two reads when all of that is full: RabbitMQ cuts a silent connection.
@@ -338,7 +340,7 @@ class Consumer:
             with self._session:
                 self._opened.put(None)
                 while not self._stopping.is_set():
-                    self._read(HEARTBEAT_SECONDS, lambda: not self._asked.empty())
+                    self._read(UNASKED_SECONDS, lambda: not self._asked.empty())
                     self._do_asked()
                 # The acks and rejects that were asked for before the end.
                 self._do_asked()

@@ -113,9 +113,24 @@ def largest_frame(connection: pika.BlockingConnection) -> int:
     return size
 
 
-def count_received(connection: pika.BlockingConnection) -> int:
-    """Bytes that have come on it."""
-    return connection._impl.bytes_received
+def note_arrivals(connection: pika.BlockingConnection) -> None:
+    """Have `heard_at` know from now on when bytes came on it last."""
+    bare: Any = connection._impl
+    feed = bare._on_data_available
+
+    def note(data: bytes) -> None:
+        bare.heard_at = time.monotonic()
+        feed(data)
+
+    bare.heard_at = time.monotonic()
+    bare._on_data_available = note
+
+
+def heard_at(connection: pika.BlockingConnection) -> float:
+    """When bytes came last, in monotonic seconds; `note_arrivals` has to be called before."""
+    bare: Any = connection._impl
+    moment: float = bare.heard_at
+    return moment
 
 
 def call_later(
@@ -256,6 +271,7 @@ class Deliveries:
 
     def feed(self, data: bytes) -> None:
         self._bare.bytes_received += len(data)
+        self._bare.heard_at = time.monotonic()
         data = self._rest + data if self._rest else data
         # What follows a frame that pika raises for is its business no more.
         self._rest = b""
