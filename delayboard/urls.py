@@ -176,6 +176,7 @@ urlpatterns = [
         name="second_factor_reset",
     ),
     path("preferences/", account.preferences, name="preferences"),
+    path("preferences/columns/<slug:name>/", account.list_columns, name="list_columns"),
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),

@@ -37,6 +37,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """An hour in a chart of 100 units of height, from the top."""
+
+    x: int
+    y: float
+    cell: Cell
+
+    @property
+    def height(self) -> float:
+        return 100 - self.y
+
+
+@dataclass(frozen=True)
 class Day:
     label: str
     cells: Sequence[Cell]
@@ -64,6 +77,27 @@ class DueCalendar:
     @property
     def total(self) -> int:
         return sum(day.total for day in self.days)
+
+    @property
+    def bars(self) -> Sequence[Bar]:
+        """The hours as bars of a chart; those that are not counted have none."""
+        cells = [cell for day in self.days for cell in day.cells]
+        most = max((cell.number or 0 for cell in cells), default=0)
+        return [
+            Bar(10 * place, round(100 - 100 * cell.number / most, 1), cell)
+            for place, cell in enumerate(cells)
+            if cell.number
+        ]
+
+    @property
+    def width(self) -> int:
+        return 10 * HOURS * len(self.days)
+
+    @property
+    def busiest(self) -> Cell:
+        return max(
+            (cell for day in self.days for cell in day.cells), key=lambda one: one.number or 0
+        )
 
 
 def due_calendar(

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, message_page
-from analytics.scheduled.pages.scheduled_page import ScheduledList, load_list
+from analytics.scheduled.pages.scheduled_page import PAGE, ScheduledList, load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.scheduled.summaries.counts import describe
@@ -31,6 +31,7 @@ from topology.views.sorting import read_sort
 
 # Ends of the ranges, in the order of counts.SPANS.
 DUE_UNTIL = {"hour": "+1h", "day": "+1d", "week": "+7d"}
+VIEWS = {"list": "List", "calendar": "Calendar", "chart": "Chart"}
 
 
 @require_safe
@@ -44,10 +45,21 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     form = request.GET.get("as", "")
     if form:
         return _export(request, brokers, filters, form, now, hidden)
-    is_calendar = request.GET.get("view") == "calendar"
-    after, sort = row_number(request.GET.get("after", "")), read_sort(request, ("due",), "due")
-    is_reversed = sort == "-due"
-    shown = load_list(brokers, filters, now, hidden=hidden, after=after, is_reversed=is_reversed)
+    view = request.GET.get("view", "")
+    view = view if view in VIEWS else "list"
+    is_list = view == "list"
+    # Another view has no pages, and no rows.
+    after = row_number(request.GET.get("after", "")) if is_list else None
+    sort = read_sort(request, ("due",), "due")
+    shown = load_list(
+        brokers,
+        filters,
+        now,
+        hidden=hidden,
+        after=after,
+        is_reversed=sort == "-due",
+        page=PAGE if is_list else 0,
+    )
     operated = list(access.visible_brokers(request.user, Role.OPERATOR))
     context = {
         "broker": choice.chosen,
@@ -58,11 +70,9 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "after": after,
         "moment_help": MOMENT_HELP,
         "strip": _strip(shown, filters),
-        "is_calendar": is_calendar,
-        # The list says of overloads that there are some.
-        "calendar": due_calendar(brokers, shown.topologies, filters, now)
-        if after is None
-        else None,
+        "view": view,
+        "views": VIEWS,
+        "calendar": None if is_list else due_calendar(brokers, shown.topologies, filters, now),
         "operated": operated,
         "may_change": bool(operated),
         "live": ",".join(str(broker.pk) for broker in brokers),
@@ -130,6 +140,10 @@ class Figure:
     def text(self) -> str:
         return describe(self.number)
 
+    @property
+    def is_bad(self) -> bool:
+        return self.number > 0 and (self.is_late or self.is_stuck)
+
 
 def _strip(listing: ScheduledList, filters: Filter) -> list[Figure]:
     """What waits, what is overdue, what falls due soon; empty without numbers."""
@@ -141,14 +155,16 @@ def _strip(listing: ScheduledList, filters: Filter) -> list[Figure]:
         return filters.url(**{"from_": "", "until": "", "overdue": "", "stuck": ""} | changes)
 
     figures = [
-        Figure("waiting", total.waiting, link(), is_doubtful=bool(listing.doubts)),
-        Figure("overdue", total.overdue, link(overdue="1"), filters.is_overdue, is_late=True),
+        Figure(
+            "All", total.waiting, link(), not filters.is_narrowed, is_doubtful=bool(listing.doubts)
+        ),
+        Figure("Overdue", total.overdue, link(overdue="1"), filters.is_overdue, is_late=True),
     ]
     if total.stuck or filters.is_stuck:
-        stuck = Figure("stuck", total.stuck, link(stuck="1"), filters.is_stuck, is_stuck=True)
-        figures.insert(0, stuck)
+        stuck = Figure("Stuck", total.stuck, link(stuck="1"), filters.is_stuck, is_stuck=True)
+        figures.insert(1, stuck)
     for (name, until), number in zip(DUE_UNTIL.items(), total.due_counts, strict=True):
         is_current = (filters.from_text, filters.until_text) == ("now", until)
         url = link(from_="now", until=until)
-        figures.append(Figure(f"due in the next {name}", number, url, is_current))
+        figures.append(Figure(f"Next {name}", number, url, is_current))
     return figures

@@ -24,6 +24,7 @@ from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from delayboard.changes.check import find_obstacles
 from delayboard.changes.take import CHANGE_HEADER, headers_of
+from delayboard.columns import COLUMNS, read_columns
 from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.live.changed_rows import make_message_version
 from delayboard.live.subjects import make_broker_version, make_run_version
@@ -261,6 +262,19 @@ def number(value: int | None) -> str:
 
 
 register.filter("bytesize", format_bytes)
+
+
+@register.simple_tag(takes_context=True)
+def shown_columns(context: Context, name: str) -> Collection[str]:
+    """The columns of a list that the user has chosen."""
+    return read_columns(context["request"].user, name)
+
+
+@register.inclusion_tag("_partials/_columns.html", takes_context=True)
+def column_menu(context: Context, name: str, shown: Collection[str]) -> dict[str, Any]:
+    request = context["request"]
+    lines = [(key, label, key in shown) for key, label in COLUMNS[name].items()]
+    return {"name": name, "lines": lines, "request": request, "csrf_token": context["csrf_token"]}
 
 
 @register.filter

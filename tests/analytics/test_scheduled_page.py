@@ -64,8 +64,8 @@ def test_what_waits_is_listed_with_its_destination_and_whether_it_is_overdue(
     text = page(viewer)
     assert "due later" in text
     assert text.count('<span class="state state-warn">overdue</span>') == 1
-    assert "<strong>2</strong><span>waiting</span>" in text
-    assert "<strong>1</strong><span>overdue" in text
+    assert "All <strong>2</strong>" in text
+    assert "Overdue <strong>1</strong>" in text
 
 
 def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
@@ -204,6 +204,22 @@ def test_an_hour_of_the_calendar_leads_to_its_messages(viewer: Client, topology:
     assert hour.number == 7
     led_to = viewer.get(reverse("analytics:scheduled") + hour.url).context["listing"]
     assert len(led_to.lines) == led_to.summary.matching == 7
+
+
+@pytest.mark.parametrize("view", ["calendar", "chart"])
+def test_another_view_reads_no_rows_and_no_page(
+    viewer: Client, topology: Topology, view: str
+) -> None:
+    projection.project(topology, [an_entry("parked_message-1", LATER)])
+    answer = viewer.get(reverse("analytics:scheduled"), {"view": view, "after": "99999"})
+    listing = answer.context["listing"]
+    assert (list(listing.lines), listing.summary.waiting) == ([], 1)
+    assert "No more messages" not in answer.content.decode()
+    assert answer.context["calendar"].total == 1
+
+
+def test_the_list_reads_no_calendar(viewer: Client, topology: Topology) -> None:
+    assert viewer.get(reverse("analytics:scheduled")).context["calendar"] is None
 
 
 def test_a_calendar_that_cannot_be_drawn_says_so(viewer: Client, topology: Topology) -> None:

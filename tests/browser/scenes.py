@@ -413,7 +413,9 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
     scene.add("prediction", "publish", query=through, act=press("Predict"))
     scene.add("broker-tested", "topology:broker", broker.slug, act=press("Test connection"))
     scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
-    scene.add("account-menu", "now", act=lambda page: page.locator(".top-end summary").click())
+    scene.add(
+        "account-menu", "now", act=lambda page: page.locator(".menu-account > summary").click()
+    )
 
 
 def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:

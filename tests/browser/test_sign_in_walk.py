@@ -43,7 +43,7 @@ def local(browser: Browser, site_url: str) -> Iterator[Page]:
 
 
 def sign_out(page: Page) -> None:
-    page.locator(".top-end summary").click()
+    page.locator(".menu-account > summary").click()
     page.get_by_role("button", name="Sign out").click()
 
 

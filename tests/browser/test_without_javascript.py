@@ -208,7 +208,7 @@ def change_the_password_and_leave(page: Page) -> None:
     page.get_by_label("New password confirmation").fill(PASSWORD + "!")
     press(page, "Change password")
     expect(page.get_by_text("Your password was changed.")).to_be_visible()
-    page.locator(".top-end summary").click()
+    page.locator(".menu-account > summary").click()
     press(page, "Sign out")
     expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
 

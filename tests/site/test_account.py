@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from delayboard.columns import read_columns
 from tests.builders import make_user
 from topology.models import AuditEntry, Role
 
@@ -64,3 +65,17 @@ def test_a_time_zone_that_is_none_is_refused(signed_in: Client) -> None:
     answer = signed_in.post(reverse("preferences"), {"time_zone": "../etc/passwd"})
     assert b"This is not a time zone of the list." in answer.content
     assert b"Times in UTC" in answer.content
+
+
+def test_the_columns_of_a_list_are_those_that_the_person_chose(signed_in: Client) -> None:
+    client, address = signed_in, reverse("analytics:scheduled")
+    choose = reverse("list_columns", args=["scheduled"])
+    answer = client.post(choose, {"column": ["size", "no such"], "next": address})
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    assert read_columns(answer.wsgi_request.user, "scheduled") == {"size"}
+    assert read_columns(make_user("other", Role.VIEWER), "scheduled") == {
+        "topology",
+        "attempt",
+        "delay",
+    }
+    assert client.post(reverse("list_columns", args=["unknown"])).status_code == 404

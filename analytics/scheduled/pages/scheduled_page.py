@@ -65,8 +65,11 @@ def load_list(
     hidden: Mapping[int, Redaction],
     after: int | None = None,
     is_reversed: bool = False,
+    page: int = PAGE,
 ) -> ScheduledList:
     """The page after the message `after`; nothing is listed while the filter has problems.
+
+    Without rows on a `page`, only what is around the list is read.
 
     `hidden` has the redaction rules by broker for the reader. The numbers are None on later pages,
     and the summary where a text is searched.
@@ -92,13 +95,15 @@ def load_list(
     )
     if filters.problems:
         return shown
+    if not page:
+        return replace(shown, summary=None if filters.text else counts.of_counts(scope, filters))
     delivered = due_before(whole.delivered_before, whole.stuck)
     rows = listing.filter_waiting(brokers, filters, now, delivered=delivered)
     rows = rows.reverse() if is_reversed else rows
     search = ScheduledSearch(brokers, rows, filters.query)
-    found, page = find_page(search, after)
+    found, rows_found = find_page(search, after)
     reader = Reader(hidden, whole.not_observed, whole.stuck)
-    lines = [reader.line(row, now) for row in page]
+    lines = [reader.line(row, now) for row in rows_found]
     shown = replace(shown, lines=lines, found=found)
     if search.reads_messages:
         number = found.number if after is None else None

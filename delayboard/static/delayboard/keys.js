@@ -1,4 +1,6 @@
-// Keys: Ctrl-K searches everything, / this page, g and a letter leads to a page, ? lists them.
+// Keys: Ctrl-K searches everything, / this page, g and a letter leads to a page, ? lists them. In a list
+// j and k move to a row, Enter opens it, x selects it, Escape ends the selection, and the letter on a
+// button of the action bar presses it.
 // Escape, or a click elsewhere, closes the menus of the header.
 // What is found comes from the page Search, which works without this script.
 
@@ -68,6 +70,10 @@ function list() {
   for (const [key, words] of [
     ["Ctrl K", "Search pages, actions and objects"],
     ["/", "Search this page"],
+    ["j k", "Next or previous row"],
+    ["Enter", "Open row"],
+    ["x", "Select row"],
+    ["Esc", "Clear selection"],
     ["?", "List of keys"],
     ...pages,
   ]) {
@@ -97,13 +103,49 @@ function closeMenus(event) {
   }
 }
 
+const rows = () =>
+  [...document.querySelectorAll("main table.data tbody tr, main .message-item")].filter((row) => row.checkVisibility());
+const current = () => document.querySelector("main [data-cursor]");
+
+function moveCursor(step) {
+  const all = rows();
+  const place = all.indexOf(current());
+  const next = all[place < 0 ? 0 : Math.min(all.length - 1, Math.max(0, place + step))];
+  if (!next) return;
+  current()?.removeAttribute("data-cursor");
+  next.setAttribute("data-cursor", "");
+  next.scrollIntoView({ block: "nearest" });
+  // What a screen reader reads, and where Tab goes on.
+  next.querySelector("a, summary, input")?.focus({ preventScroll: true });
+}
+
+function clearSelection() {
+  for (const box of document.querySelectorAll("main input:is([data-select], [data-select-matching]):checked")) {
+    box.checked = false;
+    box.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+  current()?.removeAttribute("data-cursor");
+}
+
+// Whether the key does something with a row or the action bar.
+function pressRow(key) {
+  const row = current();
+  if (key === "j") moveCursor(1);
+  else if (key === "k") moveCursor(-1);
+  else if (key === "x" && row) row.querySelector("input[data-select]")?.click();
+  else if (key === "Escape") clearSelection();
+  else document.querySelector(`form[data-selected] .bulk button[data-press="${CSS.escape(key)}"]`)?.click();
+}
+
 function press(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();
     focus(input);
     return;
   }
-  const isTyping = event.target.closest?.("input, textarea, select, dialog, [contenteditable]");
+  const isTyping = event.target.closest?.(
+    "input:not([type=checkbox]), textarea, select, dialog, [contenteditable]",
+  );
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   if (Date.now() < goUntil) {
     goUntil = 0;
@@ -112,9 +154,12 @@ function press(event) {
     goUntil = Date.now() + GO_MS;
   } else if (event.key === "/") {
     event.preventDefault();
-    focus(document.querySelector("main [role=search] input[type=search]") ?? input);
+    const field = document.querySelector("main [role=search] input[type=search]");
+    focus(field?.checkVisibility() ? field : input);
   } else if (event.key === "?") {
     list();
+  } else {
+    pressRow(event.key);
   }
 }
 

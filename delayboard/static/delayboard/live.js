@@ -101,12 +101,19 @@ async function update() {
 }
 
 function updateWhenDue() {
+  if (isPaused) return;
   const isOld = version !== main.dataset.liveVersion && version !== fetchedFor;
   if (!isOld || isFetching || document.hidden) return;
   if (Date.now() >= fetchAt) update();
 }
 
+// A list that somebody reads stands still; what arrives meanwhile is taken over afterwards.
+let isPaused = false;
+let heard = null;
+
 function receive(news) {
+  heard = news;
+  if (isPaused) return;
   lastAt = Date.parse(news.at) || lastAt;
   lost = "";
   markRows(news.rows);
@@ -152,6 +159,15 @@ function rest() {
   socket = null;
   clearTimeout(retry);
   own?.close();
+}
+
+for (const button of document.querySelectorAll("button[data-live-pause]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    isPaused = !isPaused;
+    button.textContent = isPaused ? "Resume updates" : "Pause updates";
+    if (!isPaused && heard) receive(heard);
+  });
 }
 
 if (main) {

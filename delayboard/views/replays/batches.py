@@ -55,8 +55,10 @@ def replays(request: HttpRequest) -> HttpResponse:
     choice = access.choose_brokers(request)
     rows = ReplayBatch.objects.filter(broker__in=choice.shown)
     is_open = request.GET.get("open") == "1"
+    opened = rows.exclude(state__in=ENDED_BATCH)
+    totals = {"total": rows.count(), "open_total": opened.count()}
     if is_open:
-        rows = rows.exclude(state__in=ENDED_BATCH)
+        rows = opened
     related = ("broker", "work", "created_by", "group")
     sort = read_sort(request, ("prepared",), "-prepared")
     rows = rows.select_related(*related).defer("parked_messages")
@@ -68,6 +70,7 @@ def replays(request: HttpRequest) -> HttpResponse:
         "page": page,
         "sort": sort,
         "is_open": is_open,
+        **totals,
     }
     return render(request, "delayboard/replays.html", context)
 

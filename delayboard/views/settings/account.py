@@ -7,13 +7,15 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import PasswordChangeView
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse_lazy
-from django.views.decorators.http import require_http_methods
+from django.urls import reverse, reverse_lazy
+from django.views.decorators.http import require_http_methods, require_POST
 
+from delayboard.columns import COLUMNS, choose_columns
 from delayboard.sign_in import time_zone
 from topology import audit
+from topology.views.redirect_back import next_of
 
 
 class PasswordView(PasswordChangeView):
@@ -44,3 +46,12 @@ def preferences(request: HttpRequest) -> HttpResponse:
         error = "This is not a time zone of the list. Select another one."
     context = {"zones": zones, "chosen": chosen, "error": error, "site_zone": settings.TIME_ZONE}
     return render(request, "registration/preferences.html", context)
+
+
+@require_POST
+def list_columns(request: HttpRequest, name: str) -> HttpResponse:
+    """Which columns of a list the user sees from now on."""
+    if name not in COLUMNS:
+        raise Http404
+    choose_columns(request.user, name, request.POST.getlist("column"))
+    return redirect(next_of(request, reverse("now")))

@@ -1,0 +1,40 @@
+"""The columns of lists that a person can leave out, and what each person has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from delayboard.models import Preference
+
+# List -> column -> label; what tells a row from others is no column to leave out.
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "scheduled": {
+        "topology": "Topology",
+        "attempt": "Attempt",
+        "delay": "Delay",
+        "published": "Published",
+        "queues": "Queues left",
+        "size": "Size",
+    },
+    "retrying": {"reason": "Reason", "topology": "Topology", "delay": "Delay"},
+    "replays": {"selection": "Selection", "broker": "Broker", "prepared": "Prepared"},
+}
+# Of a list that has more than fit beside each other.
+SHOWN_AT_FIRST = {"scheduled": ("topology", "attempt", "delay")}
+
+
+def read_columns(user: Any, name: str) -> Collection[str]:
+    """The columns of a list that the user sees, in no order."""
+    known = COLUMNS[name]
+    found = Preference.objects.filter(user=user).values_list("columns", flat=True).first() or {}
+    chosen = found.get(name, SHOWN_AT_FIRST.get(name, known))
+    return frozenset(chosen) & known.keys()
+
+
+def choose_columns(user: Any, name: str, chosen: Collection[str]) -> None:
+    """Store which columns of a list the user sees; unknown ones are left out."""
+    columns = [one for one in COLUMNS[name] if one in chosen]
+    row, _ = Preference.objects.get_or_create(user=user)
+    row.columns = {**row.columns, name: columns}
+    row.save(update_fields=["columns"])
