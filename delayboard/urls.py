@@ -131,6 +131,7 @@ _delay_migration = [
 ]
 urlpatterns = [
     path("", now.now, name="now"),
+    path("problems/acknowledge/", now.acknowledge, name="acknowledge"),
     path("search/", search.search, name="search"),
     path("system/", system.system, name="system"),
     path("system/look/", system.look, name="look"),

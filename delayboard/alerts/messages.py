@@ -17,6 +17,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db.models import F, Q, QuerySet
 
+from delayboard.models.acknowledgement import Acknowledgement
 from delayboard.models.alert import (
     AlertChannel,
     AlertMessage,
@@ -31,7 +32,6 @@ from topology.content.text import count_of
 MINIMUM_DURATION = timedelta(minutes=1)
 # Problems that a message lists; it counts the others.
 LISTED = 20
-LONGEST_IDENTITY = 300
 # Rows of the log that the page of alerts shows.
 LOG_ROWS = 100
 ALL_CLEAR = "Delayboard: all clear"
@@ -69,7 +69,7 @@ def note_problems(
     troubles: Iterable[Problem], now: datetime, undecided: Collection[str] = ()
 ) -> None:
     """Bring the rows of problems up to what Now shows; those with an undecided identity stay."""
-    shown = {one.identity[:LONGEST_IDENTITY]: one for one in troubles}
+    shown = {one.identity: one for one in troubles}
     lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - MINIMUM_DURATION)
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
     for identity, one in shown.items():
@@ -82,6 +82,32 @@ def note_problems(
     stays = {*shown, *undecided}
     ended = [one.pk for name, one in rows.items() if one.resolved_at is None and name not in stays]
     AlertProblem.objects.filter(pk__in=ended).update(resolved_at=now)
+
+
+def end_acknowledgements(now: datetime) -> None:
+    """Delete those whose time is over or whose problem is. Within the caller's transaction.
+
+    A problem that lasts longer than its snooze is sent again; one that ended meanwhile is not sent.
+    """
+    lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - MINIMUM_DURATION)
+    known = AlertProblem.objects.filter(lasting).values("identity")
+    ended = Q(until_at=None) & ~Q(identity__in=known)
+    over = list(Acknowledgement.objects.filter(Q(until_at__lte=now) | ended))
+    if not over:
+        return
+    begun_at = min(row.created_at for row in over)
+    problems = AlertProblem.objects.filter(identity__in=[row.identity for row in over])
+    open_ones = problems.filter(resolved_at=None)
+    AlertNotice.objects.filter(problem__in=open_ones, is_cleared=False).delete()
+    AlertNotice.objects.bulk_create(
+        (
+            AlertNotice(receiver=receiver, problem=problem, is_cleared=True)
+            for receiver in AlertReceiver.objects.all()
+            for problem in problems.filter(resolved_at__gte=begun_at)
+        ),
+        ignore_conflicts=True,
+    )
+    Acknowledgement.objects.filter(pk__in=[row.pk for row in over]).delete()
 
 
 def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None:
@@ -154,7 +180,9 @@ def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProbl
     seen = Q(resolved_at=None) | Q(resolved_at__gt=receiver.created_at)
     long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + MINIMUM_DURATION)
     rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - MINIMUM_DURATION)
-    return rows.exclude(kind__in=receiver.excluded_kinds).exclude(notices__receiver=receiver)
+    known = Acknowledgement.active(now).values("identity")
+    rows = rows.exclude(kind__in=receiver.excluded_kinds).exclude(identity__in=known)
+    return rows.exclude(notices__receiver=receiver)
 
 
 def _is_over(problem: AlertProblem, now: datetime) -> bool:

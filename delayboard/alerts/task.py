@@ -28,6 +28,7 @@ from analytics.results.period import complete_at
 from delayboard.alerts.messages import (
     ALL_CLEAR,
     ASSET,
+    end_acknowledgements,
     hide_address,
     make_url,
     note_problems,
@@ -102,7 +103,9 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
     with transaction.atomic():
         if not lease.renew(0, 0):
             return []
-        note_problems((*board.troubles, *board.warnings), now, board.undecided)
+        acknowledged = [one for one, _ in board.acknowledged]
+        note_problems((*board.open_problems, *acknowledged), now, board.undecided)
+        end_acknowledgements(now)
         written = [write_message(one, now) for one in AlertReceiver.objects.all()]
     return [one for one in written if one is not None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayboard.models.acknowledgement import Acknowledgement
 from delayboard.models.alert import (
     AlertChannel,
     AlertMessage,

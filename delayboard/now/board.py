@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -12,8 +12,9 @@ from django.conf import settings
 
 from analytics.disk import read_disk_space
 from analytics.scheduled.summaries import counts
-from delayboard.models import BackgroundTask
+from delayboard.models import Acknowledgement, AlertProblem, BackgroundTask
 from delayboard.now import counters, problems
+from delayboard.now.acknowledge import split
 from delayboard.now.counters import Counter, find_growing
 from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
 from delayboard.now.problems import Problem
@@ -33,10 +34,12 @@ from delayboard.now.topology_lines import (
     TopologyLine,
     count_other_parked,
     count_waiting,
+    draw_days,
     make_lines,
     read_queues,
 )
 from topology import snapshots
+from topology.content.text import count_of
 from topology.findings.hit import make_counts
 from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker, Topology
@@ -44,6 +47,8 @@ from topology.operations.finding_rows import count_open
 
 # Drawn in full; the others are behind a fold, without their charts.
 LINES = 30
+# The counters that are large.
+MAIN = ("stuck", "overdue", "due_within_hour", "dead")
 # Actions that show something and change nothing.
 VIEWS = (
     *("body downloaded", "body viewed", "connection tested", "message copied"),
@@ -64,6 +69,7 @@ SHARED_AGE = timedelta(seconds=30)
 class Overview:
     """`troubles` need somebody now, stuck messages first; `warnings` soon.
 
+    `acknowledged` problems last too, and somebody said that they need nobody for a time.
     `last_action` is the newest change in the audit log of these brokers. `other_parked` messages
     are counted in no line.
     """
@@ -76,15 +82,40 @@ class Overview:
     background_tasks: tuple[BackgroundTask, ...]
     last_action: tuple[int, str] | None
     other_parked: int
+    acknowledged: tuple[tuple[Problem, Acknowledgement], ...] = ()
 
     @cached_property
     def version(self) -> str:
         """Changes when the page shows something else."""
-        problems = (*self.troubles, *self.warnings)
-        said = tuple((one.severity, one.identity, one.sentence) for one in problems)
+        said = tuple(
+            (one.severity, one.identity, one.sentence, one.since_at) for one in self.open_problems
+        )
+        known = tuple((one.identity, row.until_at) for one, row in self.acknowledged)
         figures = tuple((one.key, one.text, one.note, one.is_bad) for one in self.counters)
         lines = tuple(one.shown for one in self.lines)
-        return make_version(said, figures, lines, self.system, self.other_parked, self.last_action)
+        rest = (self.system, self.other_parked, self.last_action)
+        return make_version(said, known, figures, lines, *rest)
+
+    @property
+    def open_problems(self) -> tuple[Problem, ...]:
+        """The worst first."""
+        return (*self.troubles, *self.warnings)
+
+    @property
+    def title(self) -> str:
+        """The answer of the page."""
+        if self.open_problems:
+            return count_of(len(self.open_problems), "problem")
+        return "Recording is incomplete" if self.is_incomplete else "All systems normal"
+
+    @property
+    def main_counters(self) -> list[Counter]:
+        """What needs somebody, or soon may."""
+        return [one for one in self.counters if one.key in MAIN]
+
+    @property
+    def small_counters(self) -> list[Counter]:
+        return [one for one in self.counters if one.key not in MAIN]
 
     @property
     def state(self) -> str:
@@ -207,7 +238,7 @@ def overview(
         *problems.find_drifted(brokers),
         *problems.find_overdue(scope, [one.topology for one in flows if not one.unknown]),
         *problems.find_overdue_probes(brokers),
-        *problems.find_losses(findings),
+        *problems.find_losses(brokers, now, named),
         *find_burning(flows, late),
         *problems.find_missed_targets(brokers),
         *problems.find_paused(brokers, named),
@@ -229,13 +260,19 @@ def overview(
         counters.findings_counter(findings),
     )
     actions = AuditEntry.objects.filter(broker__in=brokers).exclude(action__in=VIEWS)
+    began = dict(AlertProblem.objects.filter(resolved_at=None).values_list("identity", "since_at"))
+    found = [replace(one, since_at=began.get(one.identity)) for one in found]
+    open_ones, acknowledged = split(found, now)
+    lines = make_lines(flows, late, waiting, queues, parked, found)
+    drawn = draw_days(lines[:LINES], now)
     return Overview(
         at=now,
         counters=counters.add_changes(figures, brokers, now),
-        troubles=tuple(one for one in found if one.severity == "error"),
-        warnings=tuple(one for one in found if one.severity == "warning"),
-        lines=make_lines(flows, late, waiting, queues, parked, found),
+        troubles=tuple(one for one in open_ones if one.severity == "error"),
+        warnings=tuple(one for one in open_ones if one.severity == "warning"),
+        lines=(*drawn, *lines[LINES:]),
         background_tasks=tasks,
         last_action=actions.order_by("-pk").values_list("pk", "outcome").first(),
         other_parked=count_other_parked(queues, parked),
+        acknowledged=tuple(acknowledged),
     )

@@ -213,7 +213,8 @@ def find_growing(
             minutes = growth.since // timedelta(minutes=1)
             ago = "an hour" if growth.since >= GROWTH_SPAN else f"{minutes} min"
             sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
-            yield Problem("warning", ProblemKind.DEAD_LETTERS, sentence, link, f"growing/{row.pk}")
+            key, kind, of = f"growing/{row.pk}", ProblemKind.DEAD_LETTERS, row.broker_id
+            yield Problem("warning", kind, sentence, link, key, broker=of)
 
 
 def _count_parked(brokers: Sequence[Broker], since_at: datetime) -> dict[tuple[int, str], int]:

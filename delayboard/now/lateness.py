@@ -98,8 +98,8 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
                 f"the last hour met the target {late.target}. The error budget is "
                 f"used {hour.burn_rate:.0f} times as fast as the target allows."
             )
-            key, kind = BURNING.format(topology.pk), ProblemKind.SLO
-            yield Problem("warning", kind, sentence, link, key, topology.pk, "Late")
+            key, kind, of = BURNING.format(topology.pk), ProblemKind.SLO, topology.broker_id
+            yield Problem("warning", kind, sentence, link, key, topology.pk, "Late", of)
 
 
 def _at(counts: buckets.Counts, share: float) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
-from django.db.models import Count, Max, TextChoices
+from django.db.models import Count, Exists, Max, OuterRef, TextChoices
 
 from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe, Run, Slo
@@ -21,10 +21,18 @@ from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.delay_migration.migrate import open_migrations
 from delayboard.models import BatchState, ReplayBatch
+from delayboard.models.acknowledgement import LONGEST_IDENTITY
 from topology.content.text import count_of, count_text
-from topology.findings.hit import Count as FindingCount
 from topology.findings.hit import Severity as FindingSeverity
-from topology.models import Broker, Drift, MissingBinding, State, Topology
+from topology.models import (
+    Broker,
+    Drift,
+    FindingMute,
+    FindingPeriod,
+    MissingBinding,
+    State,
+    Topology,
+)
 from topology.snapshots import Latest
 
 # Destinations of a topology that are named; more are counted.
@@ -73,7 +81,8 @@ class Problem:
     """One sentence about what is wrong, and where to act. "error" needs somebody now.
 
     With a `key` the sentence may change while it is shown. `state` is the word for it beside its
-    `topology`.
+    `topology`. `broker` is empty for problems of Delayboard itself. `is_rest` counts problems that
+    are not named. `since_at` is its begin as the worker saw it.
     """
 
     severity: Severity
@@ -83,10 +92,13 @@ class Problem:
     key: str = ""
     topology: int | None = None
     state: str = ""
+    broker: int | None = None
+    is_rest: bool = False
+    since_at: datetime | None = None
 
     @property
     def identity(self) -> str:
-        return self.key or self.sentence
+        return (self.key or self.sentence)[:LONGEST_IDENTITY]
 
 
 def read_missing_bindings(brokers: Sequence[Broker]) -> list[MissingBinding]:
@@ -112,7 +124,8 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
             where = replace(link, label="Restore binding") if needs_binding else link
             severity: Severity = "warning" if row.restored_at else "error"
             sentence, key = f"{topology.name}: {row.sentence}", f"binding/{row.pk}"
-            yield Problem(severity, ProblemKind.STUCK, sentence, where, key, topology.pk, row.state)
+            kind, of = ProblemKind.STUCK, topology.broker_id
+            yield Problem(severity, kind, sentence, where, key, topology.pk, row.state, of)
         if rest := group[len(group) if named is None else named :]:
             more = count_of(len(rest), "more destination")
             stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
@@ -120,8 +133,8 @@ def find_unroutable(rows: Iterable[MissingBinding], named: int | None = NAMED) -
                 f"{topology.name}: {more} cannot be reached "
                 f"({count_text(stuck)} stuck, {count_text(waiting)} waiting)."
             )
-            key = f"bindings/{topology.pk}"
-            yield Problem("error", ProblemKind.STUCK, sentence, link, key, topology.pk, "Stuck")
+            key, kind, of = f"bindings/{topology.pk}", ProblemKind.STUCK, topology.broker_id
+            yield Problem("error", kind, sentence, link, key, topology.pk, "Stuck", of, True)
 
 
 def find_lost_taps(
@@ -149,7 +162,8 @@ def find_lost_taps(
             what = f"{name} is not recorded: the node {where} is"
         link = Link("View tap", "topology:topology", (topology.slug,))
         sentence, key = f"{what} down. {remedy}", f"tap/{topology.pk}"
-        yield Problem("error", ProblemKind.BROKER, sentence, link, key, topology.pk, "Tap down")
+        kind, of = ProblemKind.BROKER, topology.broker_id
+        yield Problem("error", kind, sentence, link, key, topology.pk, "Tap down", of)
 
 
 def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -158,9 +172,8 @@ def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
     for row in rows.select_related("topology").order_by("topology__name", "pk"):
         link = Link("View plan", "topology:topology", (row.topology.slug,), fragment="plan")
         sentence, key = f"{row.topology.name}: {row.sentence}", f"drift/{row.pk}"
-        yield Problem(
-            "error", ProblemKind.DRIFT, sentence, link, key, row.topology_id, "Not in sync"
-        )
+        kind, of = ProblemKind.DRIFT, row.topology.broker_id
+        yield Problem("error", kind, sentence, link, key, row.topology_id, "Not in sync", of)
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:
@@ -177,7 +190,8 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Probl
             link = Link("View overdue messages", "analytics:scheduled", query=query)
             messages, key = count_of(number, "message", "is"), OVERDUE.format(topology.pk)
             sentence = f"{topology.name}: {messages} overdue by a minute or more."
-            yield Problem("error", ProblemKind.OVERDUE, sentence, link, key, topology.pk, "Overdue")
+            kind, of = ProblemKind.OVERDUE, topology.broker_id
+            yield Problem("error", kind, sentence, link, key, topology.pk, "Overdue", of)
 
 
 def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -186,24 +200,46 @@ def find_overdue_probes(brokers: Sequence[Broker]) -> Iterator[Problem]:
     A warning: that messages of others are late is a problem of its own.
     """
     overdue = Probe.overdue().filter(topology__broker__in=brokers)
-    rows = overdue.values_list("topology__pk", "topology__slug", "topology__name")
+    names = ("broker", "pk", "slug", "name")
+    rows = overdue.values_list(*(f"topology__{name}" for name in names))
     found = rows.annotate(number=Count("pk")).order_by("topology__name", "topology__pk")
-    for pk, slug, name, number in found:
+    for of, pk, slug, name, number in found:
         probes = count_of(number, "probe", "is")
         link = Link("View probes", "topology:topology_settings", (slug,), fragment="probes")
         sentence = f"{name}: {probes} overdue by a minute or more. Real messages may be too."
         key, kind = f"probes/{pk}", ProblemKind.PROBES
-        yield Problem("warning", kind, sentence, link, key, pk, "Probe overdue")
+        yield Problem("warning", kind, sentence, link, key, pk, "Probe overdue", of)
 
 
-def find_losses(brokers: Iterable[tuple[Broker, Sequence[FindingCount]]]) -> Iterator[Problem]:
-    """The brokers with findings by which messages are lost or get stuck."""
-    for broker, found in brokers:
-        if worst := [one for one in found if one.key in WORST]:
-            numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
-            link = Link("View findings", "topology:findings", (broker.slug,))
-            sentence, key = f"{broker.name} has findings: {numbers}.", f"findings/{broker.pk}"
-            yield Problem("warning", ProblemKind.FINDINGS, sentence, link, key)
+def find_losses(
+    brokers: Sequence[Broker], now: datetime, named: int | None = NAMED
+) -> Iterator[Problem]:
+    """The findings by which messages are lost or get stuck; of a broker `named`, then the rest.
+
+    Lost messages need somebody now: nothing brings them back.
+    """
+    mutes = FindingMute.active(now).filter(broker=OuterRef("broker"), key=OuterRef("key"))
+    worst = (FindingSeverity.LOSS, FindingSeverity.STUCK)
+    rows = FindingPeriod.objects.filter(
+        ~Exists(mutes), broker__in=brokers, resolved_at=None, severity__in=worst
+    )
+    by_pk = {broker.pk: broker for broker in brokers}
+    in_order = rows.order_by("broker__name", "broker", "-severity", "appeared_at", "pk")
+    for pk, found in groupby(in_order, key=lambda row: row.broker_id):
+        broker, group, kind = by_pk[pk], list(found), ProblemKind.FINDINGS
+        for row in group[:named]:
+            severity: Severity = "error" if row.severity == FindingSeverity.LOSS else "warning"
+            objects = f" ({count_of(row.objects_count, 'object')})" if row.objects_count > 1 else ""
+            effect = "messages are lost" if severity == "error" else "messages get stuck"
+            sentence = f"{broker.name}: {effect}. {row.title}{objects}"
+            link = Link("View remedy", "topology:finding", (broker.slug, row.key))
+            key = f"finding/{pk}/{row.key}"
+            yield Problem(severity, kind, sentence, link, key, broker=pk)
+        if named is not None and (rest := group[named:]):
+            severity = "error" if rest[0].severity == FindingSeverity.LOSS else "warning"
+            sentence = f"{broker.name}: {count_of(len(rest), 'more finding')} of Loss or Stuck."
+            link, key = Link("View findings", "topology:findings", (broker.slug,)), f"findings/{pk}"
+            yield Problem(severity, kind, sentence, link, key, broker=pk, is_rest=True)
 
 
 def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -224,8 +260,8 @@ def find_missed_targets(brokers: Sequence[Broker]) -> Iterator[Problem]:
                 f"{topology.name}: the error budget of 28 days is used up. The target is {target}, "
                 f"and {percent(month.share)} of the deliveries met it."
             )
-            key, kind = f"slo/{topology.pk}", ProblemKind.SLO
-            yield Problem("warning", kind, sentence, link, key, topology.pk, "Target missed")
+            key, kind, of = f"slo/{topology.pk}", ProblemKind.SLO, topology.broker_id
+            yield Problem("warning", kind, sentence, link, key, topology.pk, "Target missed", of)
 
 
 @lru_cache(16)
@@ -238,18 +274,19 @@ def _budgets(targets: tuple[Slo, ...], last: date, computed_at: datetime | None)
 def find_paused(brokers: Sequence[Broker], named: int | None = NAMED) -> Iterator[Problem]:
     """The replays that go on only when somebody resumes them; `named` as in find_unroutable."""
     rows = ReplayBatch.objects.filter(broker__in=brokers, state=BatchState.PAUSED)
-    paused = list(rows.values_list("pk", "state_why", "died"))
-    for pk, why, died in paused[:named]:
+    paused = list(rows.values_list("pk", "state_why", "died", "broker"))
+    for pk, why, died, of in paused[:named]:
         link, step = Link("View replay", "replay_batch", (str(pk),)), "Resume or cancel it."
         if died:
             link = replace(link, label="View failures", fragment="failures")
             step = "Correct the cause, then resume or cancel it."
         sentence = " ".join(filter(None, (f"Replay {pk} is paused.", why, step)))
-        yield Problem("warning", ProblemKind.REPLAY_PAUSED, sentence, link)
+        yield Problem("warning", ProblemKind.REPLAY_PAUSED, sentence, link, broker=of)
     if named is not None and len(paused) > named:
         sentence = f"{count_of(len(paused) - named, 'more replay', 'is')} paused."
         link = Link("View replays", "replays")
-        yield Problem("warning", ProblemKind.REPLAY_PAUSED, sentence, link, "paused")
+        kind = ProblemKind.REPLAY_PAUSED
+        yield Problem("warning", kind, sentence, link, "paused", is_rest=True)
 
 
 def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -259,4 +296,5 @@ def find_paused_migrations(brokers: Sequence[Broker]) -> Iterator[Problem]:
         link = Link("View migration", "migrate_delays", (row.source.slug,))
         migration = f"The migration from {row.source.name} to {row.target.name}"
         sentence = f"{migration} is paused. Resume or cancel it."
-        yield Problem("warning", ProblemKind.OTHER, sentence, link, f"migration/{row.source_id}")
+        key, of = f"migration/{row.source_id}", row.source.broker_id
+        yield Problem("warning", ProblemKind.OTHER, sentence, link, key, broker=of)

@@ -228,12 +228,14 @@ def find_outages(
         link = Link("View broker", "topology:broker", (broker.slug,))
         if one.trouble:
             sentence = f"{broker.name}: {one.trouble}"
-            yield Problem("error", ProblemKind.BROKER, sentence, link, f"broker/{broker.pk}")
+            key, of = f"broker/{broker.pk}", broker.pk
+            yield Problem("error", ProblemKind.BROKER, sentence, link, key, broker=of)
         if one.snapshot and not one.trouble:
             yield from _find_lost_nodes(broker, one.snapshot, link)
         if one.snapshot and one.snapshot.alarms:
             sentence = f"{broker.name}: {alarm_sentence(one.snapshot.alarms)}"
-            yield Problem("error", ProblemKind.BROKER, sentence, link, f"alarms/{broker.pk}")
+            key, of = f"alarms/{broker.pk}", broker.pk
+            yield Problem("error", ProblemKind.BROKER, sentence, link, key, broker=of)
     if not is_dead:
         yield from _task_failures(
             tasks, {broker.pk for broker, one in known.items() if one.trouble}
@@ -248,7 +250,8 @@ def _find_lost_nodes(broker: Broker, snapshot: Snapshot, link: Link) -> Iterator
             f"{', '.join(sorted(snapshot.partitioned))}. Check the network between the nodes, then "
             "restart the nodes of the smaller side."
         )
-        yield Problem("error", ProblemKind.BROKER, sentence, link, f"partition/{broker.pk}")
+        key, of = f"partition/{broker.pk}", broker.pk
+        yield Problem("error", ProblemKind.BROKER, sentence, link, key, broker=of)
     if snapshot.down:
         names = ", ".join(sorted(snapshot.down))
         count = f"{len(snapshot.down)} of {len(snapshot.nodes)} nodes"
@@ -257,7 +260,8 @@ def _find_lost_nodes(broker: Broker, snapshot: Snapshot, link: Link) -> Iterator
             f"{broker.name}: {count} {verb} down ({names}). Start the node, or check the network "
             "between the nodes."
         )
-        yield Problem("warning", ProblemKind.BROKER, sentence, link, f"nodes/{broker.pk}")
+        key, of = f"nodes/{broker.pk}", broker.pk
+        yield Problem("warning", ProblemKind.BROKER, sentence, link, key, broker=of)
 
 
 def find_silent_addresses(brokers: Sequence[Broker]) -> Iterator[Problem]:
@@ -266,7 +270,7 @@ def find_silent_addresses(brokers: Sequence[Broker]) -> Iterator[Problem]:
         link = Link("View broker", "topology:broker", (broker.slug,))
         for number, sentence in enumerate(describe_silent(broker)):
             key = f"addresses/{broker.pk}/{number}"
-            yield Problem("warning", ProblemKind.BROKER, sentence, link, key)
+            yield Problem("warning", ProblemKind.BROKER, sentence, link, key, broker=broker.pk)
 
 
 def find_ending_certificates(brokers: Sequence[Broker], now: datetime) -> Iterator[Problem]:
@@ -283,7 +287,7 @@ def find_ending_certificates(brokers: Sequence[Broker], now: datetime) -> Iterat
             )
             key = f"certificate/{broker.pk}/{one.label}/{one.subject}"
             severity: Severity = "error" if one.is_expired else "warning"
-            yield Problem(severity, ProblemKind.BROKER, sentence, link, key)
+            yield Problem(severity, ProblemKind.BROKER, sentence, link, key, broker=broker.pk)
 
 
 def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterator[Problem]:
@@ -296,11 +300,13 @@ def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterato
         failing = f"{first.name} and {len(rest)} more fail" if rest else f"{first.name} fails"
         # The text of an error may change with each attempt.
         sentence, key = f"{failing}: {error}", f"failing/{first.key}"
-        yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, key)
+        of = first.broker_id
+        yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, key, broker=of)
     for task in tasks:
         if task.is_late and not task.is_failing:
             sentence = f"{task.name} is late: no heartbeat for more than {format_span(LATE)}."
-            yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, f"late/{task.key}")
+            key, kind = f"late/{task.key}", ProblemKind.TASKS
+            yield Problem("error", kind, sentence, SYSTEM, key, broker=task.broker_id)
 
 
 def find_delays(
@@ -311,7 +317,8 @@ def find_delays(
         if one.reading_since:
             link = Link("View broker", "topology:broker", (broker.slug,))
             sentence = f"{broker.name}: {one.error}"
-            yield Problem("warning", ProblemKind.BROKER, sentence, link, f"reading/{broker.pk}")
+            key, of = f"reading/{broker.pk}", broker.pk
+            yield Problem("warning", ProblemKind.BROKER, sentence, link, key, broker=of)
     if disk and disk.is_short and not disk.is_full:
         sentence = (
             f"The disk of the event log is nearly full: {format_bytes(disk.free)} of "
@@ -324,7 +331,8 @@ def find_delays(
         if behind > BEHIND and not task.is_late:
             words = format_span(timedelta(seconds=int(behind.total_seconds())))
             sentence = f"{task.name} is {words} behind, so its data is that old."
-            yield Problem("warning", ProblemKind.BEHIND, sentence, SYSTEM, f"behind/{task.key}")
+            key, kind = f"behind/{task.key}", ProblemKind.BEHIND
+            yield Problem("warning", kind, sentence, SYSTEM, key, broker=task.broker_id)
 
 
 def find_failed_runs(today: date) -> Iterator[Problem]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from django.utils import timezone
 
 from analytics import minutes
-from analytics.charts.svg import area, points
 from analytics.minutes import RECENT, SHOWN, Flow
 from analytics.observation import observe
 from delayboard.models import BackgroundTask
@@ -19,8 +18,6 @@ from topology.graph.live_values import UNKNOWN, rate_text
 from topology.models import Broker, State, Topology
 from topology.structure.copies import Phase
 
-# The present minute is not over: its counts would look like a fall.
-DRAWN = SHOWN - 1
 SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
 WORDS = {"entered": "in", "left": "out", "late": "late", "died": "dead-lettered"}
 OBSERVATION: dict[frozenset[Phase], str] = {
@@ -100,21 +97,6 @@ class FlowLine:
         return "" if self.not_observed else "done"
 
     @property
-    def entered_area(self) -> str:
-        return self._draw(area, "entered")
-
-    @property
-    def left_line(self) -> str:
-        return self._draw(points, "left")
-
-    def _draw(self, draw: Callable[..., str], name: str) -> str:
-        """The complete minutes: the drawing and its scale change once a minute."""
-        if SIDES[name] in self.not_observed:
-            return ""
-        drawn = replace(self.flow, minutes=self.flow.minutes[:DRAWN])
-        return draw([getattr(one, name) for one in drawn.minutes], most=drawn.most, steps=DRAWN)
-
-    @property
     def description(self) -> str:
         parts = [
             f"{number} {WORDS[name]}"
@@ -130,8 +112,7 @@ class FlowLine:
     @property
     def shown(self) -> tuple[str, ...]:
         """What is in the line of its topology."""
-        texts = (self.rates, self.retried, self.late, self.description)
-        return (*texts, self.entered_area, self.left_line)
+        return (self.rates, self.retried, self.late, self.description)
 
 
 def flow_lines(

@@ -14,10 +14,16 @@ from django.test import Client
 from django.utils import timezone
 
 from delayboard.alerts import task
-from delayboard.alerts.messages import note_problems, write_message, write_test
+from delayboard.alerts.messages import (
+    end_acknowledgements,
+    note_problems,
+    write_message,
+    write_test,
+)
 from delayboard.alerts.task import write_alerts
 from delayboard.live.subjects import find
 from delayboard.models import (
+    Acknowledgement,
     AlertMessage,
     AlertProblem,
     AlertReceiver,
@@ -100,6 +106,33 @@ def test_a_problem_is_sent_once_when_it_has_lasted_a_minute(db: None) -> None:
     assert message.body == (
         "New problems:\n- orders: 3 messages are stuck. (since 2026-11-20 12:00 UTC)"
     )
+
+
+def known(minute: float, **values: Any) -> None:
+    end_acknowledgements(NOON + minute * MINUTE)
+    Acknowledgement.objects.create(identity="a", username="ann", created_at=NOON, **values)
+
+
+def test_an_acknowledged_problem_is_not_sent_until_it_ended(db: None) -> None:
+    ops = receiver()
+    assert at(0, ops, STUCK) == ""
+    known(0)
+    assert [at(minute, ops, STUCK) for minute in (1, 30)] == ["", ""]
+    end_acknowledgements(NOON + 30 * MINUTE)
+    assert Acknowledgement.objects.exists()
+    at(31, ops)
+    end_acknowledgements(NOON + 33 * MINUTE)
+    assert not Acknowledgement.objects.exists()
+    assert [at(minute, ops, STUCK) for minute in (40, 41)] == ["", "Delayboard: 1 problem"]
+
+
+def test_a_problem_that_lasts_longer_than_its_snooze_is_sent_again(db: None) -> None:
+    ops = receiver()
+    assert [at(minute, ops, STUCK) for minute in (0, 1)] == ["", "Delayboard: 1 problem"]
+    known(2, until_at=NOON + 60 * MINUTE)
+    assert at(59, ops, STUCK) == ""
+    end_acknowledgements(NOON + 60 * MINUTE)
+    assert at(61, ops, STUCK) == "Delayboard: 1 problem"
 
 
 def test_a_problem_that_comes_and_goes_is_not_sent(db: None) -> None:

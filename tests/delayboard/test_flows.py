@@ -9,7 +9,9 @@ import pytest
 
 from analytics.models import Firehose, Minute, Recording
 from delayboard.models import BackgroundTask
+from delayboard.now.lateness import Lateness
 from delayboard.now.throughput import FlowLine, find_lag, flow_lines
+from delayboard.now.topology_lines import TopologyLine, _read_spans, draw_days
 from topology.models import Broker, State, Topology
 from topology.patterns.retry_pair.pattern import retry_pair
 
@@ -47,20 +49,44 @@ def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology
         line.description
         == "Last hour: 112 in, 110 out, 3 late, 4 dead-lettered; at most 100 a minute."
     )
-    assert len(line.left_line.split()) == 59
-    assert line.left_line.split()[54].endswith(",1")
     assert (line.status, line.mark) == ("OK", "done")
     assert (line.rates, line.retried, line.late) == ("<0.1 / <0.1", "3.6 %", "2.7 %")
 
 
-def test_the_present_minute_changes_neither_the_drawing_nor_its_scale(pair: Topology) -> None:
+def the_day(pair: Topology, waiting: int | None) -> TopologyLine:
+    _read_spans.cache_clear()
+    (line,) = draw_days([TopologyLine(the_line(pair), Lateness(), waiting, None)], NOW)
+    return line
+
+
+def test_the_depth_of_a_day_is_reckoned_back_from_what_waits_now(pair: Topology) -> None:
     read(pair)
-    a_minute(pair, 5, entered=100, left=100)
-    before = the_line(pair)
-    a_minute(pair, 0, entered=2000, left=1000)
-    after = the_line(pair)
-    assert (after.left_line, after.entered_area) == (before.left_line, before.entered_area)
-    assert after.shown != before.shown
+    a_minute(pair, 0, entered=2, left=1)
+    a_minute(pair, 5, left=4)
+    a_minute(pair, 35, entered=6)
+    a_minute(pair, 120, entered=10)
+    a_minute(pair, 60 * 24, entered=1000)
+    line = the_day(pair, 20)
+    # Of the ten minutes that begin at 10:30: before them seven waited.
+    assert line.day == (7, *[17] * 8, *[23] * 3, 19, 20)
+    assert line.day_words == "Waiting messages in the last 2 h: 7 to 23."
+    first, *_, last = line.day_line.split()
+    assert first.startswith("109")
+    assert last.startswith("120,")
+    assert the_day(pair, 5).day == ()
+    assert the_day(pair, None).day_words == "No data for the last 24 h."
+
+
+@pytest.mark.parametrize(("tapped", "side", "day"), [("entry", "entered", 4), ("exit", "left", 3)])
+def test_of_a_topology_with_one_side_that_side_is_drawn(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch, tapped: str, side: str, day: int
+) -> None:
+    taps = [tap for tap in retry_pair.taps(pair.parsed) if tap.phase == tapped]
+    monkeypatch.setattr(retry_pair, "taps", lambda params: taps)
+    read(pair)
+    a_minute(pair, 1, entered=4, left=3)
+    line = the_day(pair, 9)
+    assert (line.day, line.day_of) == ((day, 0), side)
 
 
 def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
@@ -79,7 +105,6 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
     assert line.rates == "– / –"
     assert line.status == "Not recorded since 2026-11-20 12:20 UTC"
     assert line.mark == "late"
-    assert len(line.left_line.split()) == 50
     assert line.description.endswith(
         "7 in, 0 out, 0 late, 0 dead-lettered; at most 7 a minute. No data for the last 10 minutes."
     )
@@ -88,7 +113,6 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
 def test_one_that_was_never_read_has_no_drawing(pair: Topology) -> None:
     line = the_line(pair)
     assert line.status == "Not recorded since the topology was applied"
-    assert (line.left_line, line.entered_area) == ("", "")
     assert line.description == "No data for the last hour."
 
 
@@ -129,7 +153,6 @@ def test_a_side_that_nobody_sees_has_no_numbers_unless_the_firehose_is_on(
     line = the_line(pair)
     assert (line.numbers, line.mark) == (numbers, "")
     assert line.status == f"{what} not observed"
-    assert bool(line.left_line) == ("exit" in tapped)
     assert (" in" in line.description) == ("entry" in tapped)
     firehose = Firehose.objects.create(broker=pair.broker, switched_on_by="ann", read_at=NOW)
     assert None not in the_line(pair).numbers.values()

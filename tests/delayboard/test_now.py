@@ -290,5 +290,5 @@ def test_two_hundred_topologies_cost_as_many_queries_as_two(
         one = make_pair(broker, name=f"orders-{number}")
         MissingBinding.objects.create(topology=one, destination="d", since_at=timezone.now())
     Topology.objects.update(state=State.APPLIED)
-    with django_assert_max_num_queries(34):
+    with django_assert_max_num_queries(37):
         assert len(overview(broker).troubles) == 200
