@@ -108,7 +108,7 @@ def test_from_a_page_of_a_broker_the_form_of_a_topology_chooses_it(pair: Topolog
     offered = links(text_of(client.get(listed)))
     forms = [link for link in offered if urlsplit(link).path == reverse("topology:topology_add")]
     # RabbitMQ 3.10.8 can have neither a delayed exchange nor a quorum retry.
-    assert len(forms) == 7
+    assert len(set(forms)) == 7
     for form in forms:
         assert selected(text_of(client.get(form)), "broker") == [pair.broker.slug], form
 

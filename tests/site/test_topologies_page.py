@@ -35,9 +35,20 @@ def test_a_topology_is_created_by_way_of_a_page_of_patterns(broker: Broker) -> N
         client.get(reverse("topology:topologies"))
     )
     text = text_of(client.get(page))
-    # No broker was reached: each pattern may be created.
-    assert text.count("?kind=") == len(PATTERNS) - 1
+    # No broker was reached: each pattern may be created, and one of them is recommended.
+    assert text.count("?kind=") == len(PATTERNS)
     assert "Unavailable" not in text
+
+
+def test_two_answers_and_a_library_lead_to_one_recommendation(broker: Broker) -> None:
+    client, page = signed_in(Role.OPERATOR), reverse("topology:patterns")
+    text = text_of(client.get(page, {"purpose": "retry", "client": "rascal", "delays": "<b>"}))
+    assert "Plan retry ladder…" in text
+    assert "rascal can declare delay queues of its own." in text
+    assert "<dt>Entries</dt><dd>by a tap</dd>" in text
+    celery = text_of(client.get(page, {"client": "celery", "broker": broker.slug}))
+    assert f"?kind=delay_levels&amp;preset=celery&amp;broker={broker.slug}" in celery
+    assert "<dt>Deliveries</dt><dd>only with the firehose" in celery
 
 
 def test_an_exchange_of_the_archived_plugin_is_explained_and_not_created() -> None:

@@ -34,7 +34,7 @@ def test_a_plan_fails_until_the_topology_is_applied_and_in_sync() -> None:
     broker_says()
     code, text, _ = run("plan", topology.slug)
     assert code == 1
-    assert "+ classic queue orders-retry\n" in text
+    assert "+ classic queue orders-retry, TTL 500ms\n" in text
     assert re.search(r"(\d+) objects: \1 to create, 0 in conflict, 0 in sync", text)
     responses.reset()
     broker_says(topology)
@@ -69,7 +69,7 @@ def test_a_conflict_is_shown_argument_by_argument_and_refused() -> None:
     broker_says(others=(other,))
     code, text, _ = run("plan", topology.slug)
     assert code == 1
-    assert "≠ classic queue orders-retry\n" in text
+    assert "≠ classic queue orders-retry, TTL 500ms\n" in text
     assert "    x-message-ttl: planned 500, in the broker 7\n" in text
     assert run("apply", topology.slug, "--dry-run")[0] == 1
     code, _, errors = run("apply", topology.slug)

@@ -17,6 +17,7 @@ from topology.definitions import (
     Queue,
     show_value,
 )
+from topology.delays import format_ms
 from topology.snapshot import Snapshot
 
 Sign = Literal["create", "present", "conflict"]
@@ -41,7 +42,8 @@ class Change:
 
     @property
     def title(self) -> str:
-        return title(self.object)
+        ttl = self.object.message_ttl_ms if isinstance(self.object, Queue) else None
+        return title(self.object) + ("" if ttl is None else f", TTL {format_ms(ttl)}")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from topology.operations.destinations import restore_binding, unbind
 from topology.operations.ownership import Refusal
 from topology.operations.probes import start_probes, stop_probes
 from topology.operations.topology_rows import create_topology, keep_bodies
+from topology.patterns.recommend import describe_recording
 from topology.patterns.table import PATTERNS, list_created
 from topology.views.topologies.shared import (
     return_to_page,
@@ -143,7 +144,14 @@ def topology_add(request: HttpRequest) -> HttpResponse:
             form.add_error(first, str(refusal))
         else:
             return redirect("topology:topology", slug=made.slug)
-    context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    pattern = PATTERNS[kind]
+    params = form.cleaned_data.get("params") if form.is_bound and form.is_valid() else None
+    context = {
+        "form": form,
+        "kind": kind,
+        "explanation": pattern.EXPLANATION,
+        "recording": describe_recording(pattern, params or pattern.EXAMPLE),
+    }
     return render(request, "topology/topology_form.html", context)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode
 
 from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,6 +15,8 @@ from topology.delays import format_delay
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.comparison import DELAYS, list_costs
 from topology.patterns.pattern import Pattern
+from topology.patterns.recommend import CLIENTS, PURPOSES, describe_recording, recommend
+from topology.patterns.recommend import DELAYS as SPANS
 from topology.patterns.table import KINDS, PATTERNS, list_created
 from topology.views.diagram import draw_example
 from topology.views.findings import count_by_topology
@@ -51,10 +54,32 @@ def topologies(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def patterns(request: HttpRequest) -> HttpResponse:
-    """All patterns side by side: the first step to a new topology."""
+    """Two questions and one recommendation, and all patterns side by side."""
     choice = access.choose_brokers(request)
+    answers = [
+        _read_choice(request, name, known)
+        for name, known in (("purpose", PURPOSES), ("delays", SPANS), ("client", CLIENTS))
+    ]
+    advice = recommend(*answers)
+    pattern = KINDS[advice.kind]
+    listed = _list_patterns(choice.shown)
     context = {
-        "patterns": _list_patterns(choice.shown),
+        "questions": [
+            ("purpose", "What is it for?", PURPOSES, answers[0]),
+            ("delays", "Which delays?", SPANS, answers[1]),
+        ],
+        "clients": CLIENTS,
+        "client": answers[2],
+        "advice": advice,
+        "advised": pattern.EXPLANATION,
+        "obstacle": next(why for kind, _, why in listed if kind == advice.kind),
+        "recording": describe_recording(pattern, pattern.EXAMPLE),
+        "query": urlencode(
+            {"kind": advice.kind, **advice.values}
+            | ({"broker": choice.chosen.slug} if choice.chosen else {})
+        ),
+        "diagram": draw_example(advice.kind),
+        "patterns": listed,
         "broker": choice.chosen,
         "others": [one for one in PATTERNS.values() if not one.IS_CREATED],
         "costs": list_costs(DELAYS),
@@ -63,6 +88,12 @@ def patterns(request: HttpRequest) -> HttpResponse:
         "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }
     return render(request, "topology/patterns.html", context)
+
+
+def _read_choice(request: HttpRequest, name: str, known: Mapping[str, str]) -> str:
+    """What the address chooses, else the first."""
+    given = request.GET.get(name, "")
+    return given if given in known else next(iter(known))
 
 
 def _list_patterns(brokers: Iterable[Broker]) -> list[tuple[str, Pattern, str]]:
