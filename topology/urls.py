@@ -24,6 +24,7 @@ _findings = [
     path("", findings.findings, name="findings"),
     path("history/", findings.finding_history, name="finding_history"),
     path("<slug:key>/", findings.finding, name="finding"),
+    path("<slug:key>/apply/", findings.finding_apply, name="finding_apply"),
     path("<slug:key>/mute/", findings.finding_mute, name="finding_mute"),
     path("<slug:key>/unmute/", findings.finding_unmute, name="finding_unmute"),
 ]

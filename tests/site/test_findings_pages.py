@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 from urllib.parse import urlsplit
 
@@ -19,12 +19,16 @@ from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
-from topology.findings.find import LIVE_RULES, find
+from topology.definitions import Exchange
+from topology.findings.find import LIVE_RULES, RULES, find
+from topology.findings.finding import Rule
+from topology.findings.hit import Severity
 from topology.findings.rules.cycles import describe_parking
 from topology.findings.rules.settings import INCOMPLETE
 from topology.models import Broker, FindingMute, Role, State, Topology
 from topology.operations.finding_rows import mute_finding, record_findings
 from topology.snapshot import QueueNumbers
+from topology.snapshots import Latest
 from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
@@ -73,17 +77,52 @@ def test_a_vhost_without_findings_says_what_was_checked(broker: Broker) -> None:
 def test_a_finding_shows_the_setting_the_remedy_and_the_path(broker: Broker) -> None:
     text = opened(broker, LOST)
     assert "RabbitMQ drops each message that dies in “lost”." in text
-    # Each command is complete: no variable, no word to replace, and a mark for the button.
+    # Each command is complete: no variable, no word to replace, and one button for all.
     assert f"rabbitmqadmin --vhost {broker.vhost} declare exchange name=not-there" in text
     assert "declare queue name=not-there" in text
     assert "destination=not-there" in text
-    assert text.count('<pre class="body" data-copy>') == 3
+    assert text.count("<pre") == 1
+    assert 'data-copy="Copy all 3 commands"' in text
     url = urlsplit(broker.management_url)
     options = f"--host={url.hostname} --port={url.port} --username={broker.username}"
     assert f"the options {options} of the management API" in text
     assert "Replace " not in text
     assert "The exchange “not-there” does not exist." in text
     assert "<svg" in text
+
+
+LOSSES = [one for one in (*RULES, *LIVE_RULES) if one.severity == Severity.LOSS]
+
+
+@pytest.mark.parametrize("rule", LOSSES, ids=lambda rule: rule.id)
+def test_a_finding_of_lost_messages_has_a_button(broker: Broker, rule: Rule) -> None:
+    example = EXAMPLES[rule.id].failing
+    (snapshot,) = read_export(example.definitions()).values()
+    earlier_at = snapshot.taken_at - timedelta(minutes=1)
+    live = {"numbers": example.numbers, "earlier": example.earlier, "reports": example.reports}
+    snapshot = replace(snapshot, earlier_at=earlier_at, **cast("Any", live))
+    snapshots._latest[broker.pk] = Latest(snapshot, timezone.now() + timedelta(days=1))
+    (found,) = [one for one in find(snapshot, [rule]) if one.rule is rule]
+    address = reverse("topology:finding", args=[broker.slug, found.key])
+    text = text_of(signed_in(Role.OPERATOR, broker).get(address))
+    remedy = text.partition("<h2>Remedy</h2>")[2].partition("</section>")[0]
+    assert 'class="button' in remedy
+
+
+def test_the_plan_of_a_remedy_has_the_queue_that_somebody_chooses(broker: Broker) -> None:
+    seen = know(broker, a_queue("wait", ttl=5, dlx="return"), Exchange("return", "fanout"))
+    (found,) = [one for one in find(seen) if one.rule.id == "F02"]
+    client = signed_in(Role.OPERATOR, broker)
+    address = reverse("topology:finding", args=[broker.slug, found.key])
+    text = text_of(client.get(address))
+    assert "Create queue<" in text
+    assert "binding from return to queue return-dead-letters" in text
+    text = text_of(client.get(address, {"queue": "wait"}))
+    assert "Create binding<" in text
+    assert "New: binding from return to queue wait" in text
+    assert "Applying the remedy needs the role operator" in text_of(
+        signed_in(Role.VIEWER, broker).get(address)
+    )
 
 
 def test_many_commands_are_one_block_with_one_button(broker: Broker) -> None:
@@ -148,7 +187,11 @@ def test_a_finding_in_a_managed_topology_leads_to_its_plan(pair: Topology) -> No
     left = (obj for obj in pair.definitions if obj.identity != ("queue", "orders"))
     text = opened(pair.broker, *left)
     assert "No queue gets a message that dies in “orders-retry”" in text
-    assert f'<a href="{reverse("topology:topology", args=[pair.slug])}">orders</a>' in text
+    assert (
+        f'href="{reverse("topology:topology", args=[pair.slug])}">View topology orders</a>' in text
+    )
+    # Its plan has the right arguments: there is no second one beside it.
+    assert "Create queue<" not in text
 
 
 def test_a_finding_in_discovered_levels_leads_to_their_differences(broker: Broker) -> None:

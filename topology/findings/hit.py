@@ -8,19 +8,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from shlex import quote
 from typing import Self
 from urllib.parse import quote as url_quote
 from urllib.parse import urlsplit
 
-from topology.definitions import ArgumentValue, Binding, Identity, Queue
+from topology.definitions import (
+    Arguments,
+    ArgumentValue,
+    Binding,
+    BrokerObject,
+    Exchange,
+    Identity,
+    Queue,
+)
 
 # Words that a person has to replace.
 VIRTUAL_HOST, TARGET_QUEUE, TARGET_KEY = "VIRTUAL_HOST", "TARGET_QUEUE", "TARGET_KEY"
 MAXIMUM_LENGTH, TIME_TO_LIVE = "MAXIMUM_LENGTH", "TIME_TO_LIVE"
-_NUMBERS = (MAXIMUM_LENGTH, TIME_TO_LIVE)
+NUMBERS = (MAXIMUM_LENGTH, TIME_TO_LIVE)
 _BLANKS: Mapping[str, str] = {
     VIRTUAL_HOST: "the name of the virtual host",
     TARGET_QUEUE: "the name of the queue that gets these messages",
@@ -134,14 +142,38 @@ def insert_vhost(command: str, name: str) -> str:
     return command.replace('"$VHOST"', quote(name))
 
 
+@dataclass(frozen=True)
+class Policy:
+    """A policy for queues; its `definition` has RabbitMQ's keys, such as "overflow"."""
+
+    name: str
+    pattern: str
+    definition: Arguments
+
+
+class Declaration(str):
+    """A command that declares one object."""
+
+    object: BrokerObject
+
+    def __new__(cls, command: str, obj: BrokerObject) -> Self:
+        made = super().__new__(cls, command)
+        made.object = obj
+        return made
+
+
 class Replacement(str):
-    """A command that replaces something as a whole, such as a queue; `target` names it."""
+    """A command that replaces something as a whole, such as a queue; `target` names it.
+
+    `policy` is what it sets, None for a queue.
+    """
 
     target: str
+    policy: Policy | None
 
-    def __new__(cls, command: str, target: str) -> Self:
+    def __new__(cls, command: str, target: str, policy: Policy | None = None) -> Self:
         made = super().__new__(cls, command)
-        made.target = target
+        made.target, made.policy = target, policy
         return made
 
 
@@ -189,10 +221,11 @@ class Admin:
         tls = "--use-tls" if self._is_second else "--ssl"
         return " ".join([*options, tls] if is_tls else options)
 
-    def declare_exchange(self, name: str, kind: str = "direct") -> str:
-        return self._command("declare", "exchange", name=name, type=kind, durable="true")
+    def declare_exchange(self, name: str, kind: str = "direct") -> Declaration:
+        command = self._command("declare", "exchange", name=name, type=kind, durable="true")
+        return Declaration(command, Exchange(name, kind))
 
-    def declare_queue(self, queue: Queue) -> str:
+    def declare_queue(self, queue: Queue) -> Declaration:
         """A classic one; the type is stated, as the virtual host may have another default."""
         given = {k: v for k, v in queue.arguments.items() if k != "x-queue-type"}
         type_key = "type" if self._is_second else "queue_type"
@@ -200,14 +233,17 @@ class Admin:
         values = {"name": queue.name, type_key: "classic", "durable": durable, **_json(given)}
         if queue.auto_delete:
             values["auto_delete"] = "true"
-        return self._command("declare", "queue", **values)
+        arguments = Arguments({**given, "x-queue-type": "classic"})
+        declared = replace(queue, arguments=arguments)
+        return Declaration(self._command("declare", "queue", **values), declared)
 
-    def restore(self, binding: Binding) -> str:
+    def restore(self, binding: Binding) -> Declaration:
         given = {"routing_key": binding.routing_key, **_json(binding.arguments)}
-        return self._binding("declare", binding.source, binding.destination, **given)
+        command = self._binding("declare", binding.source, binding.destination, **given)
+        return Declaration(command, binding)
 
-    def bind(self, source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> str:
-        return self._binding("declare", source, queue, routing_key=key)
+    def bind(self, source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> Declaration:
+        return self.restore(Binding(source, queue, key))
 
     def unbind(self, source: str, queue: str, key: str) -> str:
         """A binding without arguments."""
@@ -249,15 +285,14 @@ def list_consumers(name: str) -> str:
 
 def set_policy(name: str, queue: str, **definition: ArgumentValue) -> Replacement:
     """A policy for one queue; `dead_letter_exchange` stands for "dead-letter-exchange"."""
-    given = json.dumps(
-        {key.replace("_", "-"): value for key, value in definition.items()}, ensure_ascii=False
-    )
+    stated = {key.replace("_", "-"): value for key, value in definition.items()}
+    given = json.dumps(stated, ensure_ascii=False)
     # A number that a person has to choose is no text.
-    for number in _NUMBERS:
+    for number in NUMBERS:
         given = given.replace(f'"{number}"', number)
     pattern = f"^{re.escape(queue)}$"
     command = (
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '
         "--apply-to queues"
     )
-    return Replacement(command, f"policy {name}")
+    return Replacement(command, f"policy {name}", Policy(name, pattern, Arguments(stated)))

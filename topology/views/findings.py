@@ -15,11 +15,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, snapshots
+from topology.broker.errors import BrokerError
 from topology.database import paging
 from topology.database.paging import read_slice
 from topology.findings.find import Finder
 from topology.findings.finding import Finding, chain_of
 from topology.findings.hit import (
+    LONGEST_NAME_BYTES,
     Admin,
     Count,
     Severity,
@@ -30,10 +32,12 @@ from topology.findings.hit import (
     name_tool,
     warn_about,
 )
+from topology.findings.remedy import Remedy, describe_policies, make_remedy
 from topology.findings.report import name_of
 from topology.findings.rules import cycles, live
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
+from topology.operations.apply_remedy import apply_remedy
 from topology.operations.finding_rows import (
     count_open,
     find_mutes,
@@ -42,8 +46,10 @@ from topology.operations.finding_rows import (
     unmute_finding,
     with_reports,
 )
+from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
+from topology.provisioning.plan import make_plan
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import draw_path
@@ -55,8 +61,6 @@ _results: SnapshotResults[tuple[Finding, ...]] = SnapshotResults()
 _finder = Finder()
 MOST_OBJECTS = 200
 MOST_COMMANDS = 200
-MOST_BUTTONS = 3
-"""More commands are one block, with one button."""
 MOST_PERIODS = 10
 HISTORY_PAGE = 50
 # Their messages are peeked, parked or moved on the page of the queue.
@@ -67,6 +71,10 @@ _ON_QUEUE_PAGE = (
     live.GROWING,
     live.UNREAD,
 )
+
+
+# A retry topology ends what they report.
+_ENDED_BY_RETRIES = (cycles.DROPPED, cycles.FOR_EVER)
 
 
 @require_safe
@@ -243,6 +251,37 @@ def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
 
 
 @require_POST
+@access.with_broker(Role.OPERATOR)
+def finding_apply(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
+    """Create what the remedy lists, as the finding is now; on production with the broker's name."""
+    _, worked = read_findings(broker)
+    one = _find(worked, key)
+    queue = request.POST.get("queue", "").strip()
+    remedy = make_remedy(one, worked.snapshot, queue) if worked and one else None
+    typed = request.POST.get("confirm_broker", "").strip()
+    owners = _managed(broker, one) if one else []
+    if one is None or remedy is None or _is_planned(owners, remedy):
+        messages.error(request, "Nothing was changed. The finding is already resolved.")
+    elif len(queue.encode()) > LONGEST_NAME_BYTES or "\x00" in queue:
+        messages.error(request, "Nothing was changed. Enter a shorter name of the queue.")
+    elif refusal := access.production_refusal(broker, typed):
+        messages.error(request, f"Nothing was changed. {refusal}")
+    else:
+        owner = owners[0] if len(owners) == 1 else None
+        try:
+            plan = apply_remedy(request.user, broker, one.title, remedy, owner)
+        except (Refusal, BrokerError) as error:
+            messages.error(request, f"Remedy not applied. {error}")
+        else:
+            made = [change.title for change in plan.select("create")]
+            made += [f"policy {policy.name}" for policy in remedy.policies]
+            messages.success(request, f"Applied: {', '.join(made) or 'all objects exist'}.")
+            snapshots.poll(broker)
+            return redirect("topology:findings", broker_slug=broker.slug)
+    return redirect("topology:finding", broker_slug=broker.slug, key=key)
+
+
+@require_POST
 @access.with_broker(Role.OPERATOR, changes=False)
 def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
     form = MuteForm(request.POST)
@@ -296,6 +335,14 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
         context["pending"] = next((row for row in pending if row.key == key), None)
     if worked is not None and one is not None:
         context |= _shown(broker, one, worked.snapshot)
+        typed = request.GET.get("queue", "").strip()
+        remedy = make_remedy(one, worked.snapshot, typed)
+        if remedy and not _is_planned(context["managed"], remedy):
+            context |= {
+                "remedy": remedy,
+                "plan": make_plan(remedy.objects, worked.snapshot),
+                "policies": list(describe_policies(remedy)),
+            }
     return render(request, "topology/finding.html", context)
 
 
@@ -309,10 +356,10 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "line": make_line(one),
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
         "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
-        "blocks": _make_blocks(broker, commands),
+        "code": _make_block(broker, commands),
         "parking_lines": [lines for _, _, lines in parking],
         "existing": [queue for queue, command, _ in parking if not command],
-        "declares": _make_blocks(broker, [command for _, command, _ in parking if command]),
+        "declares": _make_block(broker, [command for _, command, _ in parking if command]),
         "uses_rabbitmqctl": any("rabbitmqctl" in command for command in commands),
         "tool": name_tool(
             is_admin_needed, admin, admin.connect(broker.management_url, broker.username)
@@ -322,7 +369,8 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
-        "queue": one.objects[0][1] if one.rule in _ON_QUEUE_PAGE else "",
+        "queue": _find_queue(one),
+        "makes_retries": one.rule in _ENDED_BY_RETRIES,
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
         "diagram": draw_path(chain, snapshot, broker, one.objects)
@@ -331,12 +379,27 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _make_blocks(broker: Broker, commands: Sequence[str]) -> list[tuple[str, str]]:
-    """Each with the words of its button; "" for the usual ones."""
-    texts = [insert_vhost(command, broker.vhost) for command in commands]
-    if len(texts) > MOST_BUTTONS:
-        return [("\n".join(texts), f"Copy all {len(texts)} commands")]
-    return [(text, "") for text in texts]
+def _find_queue(one: Finding) -> str:
+    """The queue whose page has the next step: its messages, or what must be declared again."""
+    names = [obj[1] for obj in one.objects if obj[0] == "queue"]
+    return (
+        names[0] if names and (one.rule in _ON_QUEUE_PAGE or one.severity >= Severity.STUCK) else ""
+    )
+
+
+def _make_block(broker: Broker, commands: Sequence[str]) -> tuple[str, str]:
+    """All of them as one text, and the words of its button; "" for the usual ones."""
+    text = "\n".join(insert_vhost(command, broker.vhost) for command in commands)
+    return text, f"Copy all {len(commands)} commands" if len(commands) > 1 else ""
+
+
+def _is_planned(managed: Sequence[Topology], remedy: Remedy) -> bool:
+    """Whether the plan of a topology creates some of it, with the arguments of its pattern."""
+    made = {obj.identity for obj in remedy.objects}
+    return any(
+        made.intersection(obj.identity for obj in row.pattern.definitions(row.parsed))
+        for row in managed
+    )
 
 
 def _managed(broker: Broker, one: Finding) -> list[Topology]:

@@ -212,6 +212,12 @@ class Management:
                 case Binding():
                     self.bind(obj)
 
+    def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any]) -> None:
+        """For queues, with the priority 0. The account needs the tag policymaker."""
+        body = {"pattern": pattern, "definition": dict(definition), "priority": 0}
+        where = path("policies", self._address.vhost, name)
+        self._call("PUT", where, {**body, "apply-to": "queues"})
+
     def unbind(self, binding: Binding) -> None:
         """Remove the binding; a missing binding is not an error."""
         whole = self._binding_path(binding)

@@ -130,12 +130,11 @@ def _tap_alone(context: Context) -> Iterator[Hit]:
             sentence = f"Only the tap “{tap}” is bound to the exchange “{one.name}”."
             if alternate := one.arguments.text("alternate-exchange"):
                 sentence += f" The alternate exchange “{alternate}” gets no message that it takes."
-            unbind = [
-                context.admin.unbind(one.name, tap, each.routing_key)
-                for each in declared.leads(one.name, tap)
-            ]
+            keys = [each.routing_key for each in declared.leads(one.name, tap)]
+            bind = [context.admin.bind(one.name, key=key) for key in keys]
+            unbind = [context.admin.unbind(one.name, tap, key) for key in keys]
             evidence = context.evidence_of(one.identity, "bindings", str(len(bound)), sentence)
-            yield Hit(one.name, evidence, tuple(unbind))
+            yield Hit(one.name, evidence, (*bind, *unbind))
 
 
 TAP_ALONE = rule("F14", _tap_alone)

@@ -1,0 +1,54 @@
+"""Apply the remedy of a finding: what is missing is created, then its policies are set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from topology import audit, snapshots
+from topology.broker.management.client import Management
+from topology.findings.remedy import Remedy, describe_policies
+from topology.models import Broker, Topology
+from topology.operations.ownership import Refusal, changing, own
+from topology.operations.topology_rows import User
+from topology.provisioning.plan import Plan, conflict_sentences, make_plan
+
+
+def apply_remedy(
+    user: User, broker: Broker, title: str, remedy: Remedy, owner: Topology | None
+) -> Plan:
+    """The objects are those of `owner`, where the finding is about a topology of Delayboard.
+
+    Raises Refusal on a conflict, BrokerError when the broker fails; what was created before stays,
+    and another call creates the rest.
+    """
+    details = {"policies": list(describe_policies(remedy))}
+    with _session(user, broker, title, owner, details) as management:
+        snapshot = snapshots.for_action(broker, management, remedy.objects)
+        plan = make_plan(remedy.objects, snapshot)
+        if not plan.is_applicable:
+            raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
+        created = [change.object for change in plan.select("create")]
+        details["created"] = [change.title for change in plan.select("create")]
+        if owner is not None:
+            own(owner, [obj.identity for obj in created])
+        management.declare(created)
+        for policy in remedy.policies:
+            management.set_policy(policy.name, policy.pattern, policy.definition)
+    return plan
+
+
+@contextmanager
+def _session(
+    user: User, broker: Broker, title: str, owner: Topology | None, details: dict[str, list[str]]
+) -> Iterator[Management]:
+    action = "finding remedied"
+    if owner is not None:
+        with changing(user, owner, action, what=title, details=details) as management:
+            yield management
+        return
+    with (
+        audit.recorded(user, action, broker=broker, what=title, details=details),
+        Management(broker.address) as management,
+    ):
+        yield management
