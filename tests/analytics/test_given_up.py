@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def orders() -> Topology:
 
 
 def given_up(
-    monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, **numbers: int
+    monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, **numbers: Any
 ) -> tuple[list[str], bool]:
     """The parking queues, and whether all that is given up is observed."""
     found = a_snapshot(

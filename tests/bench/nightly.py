@@ -154,7 +154,7 @@ def _processor_seconds(pids: Sequence[int]) -> float:
 def by_spark(spark: SparkSession, log: Path, folder: Path, size: int) -> Rows:
     """Computed and written as Parquet and lines, as a nightly run does."""
     session.tuned(spark, size)
-    found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
+    found = figures(spark, log, DAY, now=NOW, parking={}, step=lambda _: None)
     computed = __main__.compute(spark, found.tables)
     __main__.write(computed, f"file://{folder}/results", DAY, folder)
     # A nightly run has a session of its own, whose memory ends with it.

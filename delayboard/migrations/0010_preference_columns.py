@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("delayboard", "0008_api_tokens"),
+        ("delayboard", "0009_acknowledgements"),
     ]
 
     operations = [
