@@ -446,10 +446,12 @@ class ReplayRequest(ReplayOptions):
 class ReplayStart(Body):
     """`despite_verdict` starts although messages have a bad verdict.
 
-    `canary`, `rate` and `undo_seconds` change these options of the draft.
+    The other fields change these options of the draft.
     """
 
     canary: int | None = None
+    canary_seconds: int | None = None
+    canary_goes_on: bool | None = None
     rate: float | None = None
     undo_seconds: int | None = None
     despite_verdict: bool = False

@@ -132,7 +132,7 @@ def start_replay(
     batch = _open(request, replay, Role.OPERATOR)
     require_name(batch.broker, body.confirm)
     known = optional.read_batch_options(batch)
-    sent = body.model_dump(include={"canary", "rate", "undo_seconds"}, exclude_none=True)
+    sent = body.model_dump(exclude={"despite_verdict", "confirm"}, exclude_none=True)
     if batch.is_draft and sent:
         options = optional.read_options(optional.format_options(known) | _as_texts(sent))
         make_draft.change_sending(request.user, batch, options)
