@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 
@@ -78,3 +80,35 @@ def test_a_group_is_replayed_by_curl_as_the_document_says(
     }
     started = AuditEntry.objects.get(action="replay started")
     assert (started.username, started.details["token"]) == ("ann", "test")
+
+
+@pytest.mark.long
+def test_a_generated_client_reads_and_is_refused(
+    site_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By openapi-python-client, of the document as the site serves it."""
+    broker = make_broker(name="Orders")
+    api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
+    (tmp_path / "openapi.json").write_bytes(api.get("openapi.json").content)
+    command = [str(Path(sys.executable).parent / "openapi-python-client"), "generate"]
+    command += ["--path", str(tmp_path / "openapi.json"), "--meta", "none"]
+    command += ["--output-path", str(tmp_path / "board_client")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # It has no formatter here, and nothing else to say.
+    assert {line for line in done.stdout.splitlines() if "WARNING" in line} == set()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = import_module("board_client")
+    modules = {
+        name: import_module(f"board_client.api.brokers.{name}")
+        for name in ("list_brokers", "get_broker", "adopt_topology")
+    }
+    with package.AuthenticatedClient(base_url=site_url, token=api.secret) as client:
+        listed = modules["list_brokers"].sync(client=client)
+        one = modules["get_broker"].sync(broker.slug, client=client)
+        body = package.models.Adoption(kind="retry_pair", name="x")
+        adopt = modules["adopt_topology"].sync_detailed
+        refused = adopt(broker.slug, client=client, body=body)
+    assert [one.slug for one in listed.items] == [broker.slug]
+    assert (one.name, one.version) == ("Orders", None)
+    assert refused.status_code == 403
+    assert "role operator" in refused.parsed.detail
