@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event
@@ -108,33 +108,16 @@ def _report(beat: Beat, writer: ParkingWriter, last_at: str, trouble: str) -> No
             forget_connection()
 
 
-class Progress:
-    """The lease of a parking, renewed in each transaction; what it raises undoes that."""
-
-    def __init__(self, lease: work.Lease, parking: Parking, stop: Event) -> None:
-        self._lease = lease
-        self._parking = parking
-        self._stop = stop
-        self.parked = parking.parked
-
-    def pulse(self, number: int = 0) -> None:
-        """Raises Stopped when cancelled or taken over, Ending when the worker ends."""
-        if self._stop.is_set():
-            raise work.Ending
-        done = self.parked + number
-        self._lease.pulse(done, max(done, self._parking.requested or 0))
-
-
 def park(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Do a claimed parking to its end. Raises as `work.attempt` expects."""
     parking = Parking.objects.select_related("broker", "created_by").get(pk=claimed.subject)
     try:
         SpaceCheck().check()
-        progress = Progress(work.lease_of(claimed), parking, stop)
+        progress = Progress(work.lease_of(claimed), parking, stop, alive)
         if parking.handles is None:
-            _park_all(parking, progress, stop, alive)
+            _park_all(parking, progress)
         elif parking.handles:
-            _park_these(parking, progress, stop, alive, is_resumed=claimed.attempts > 1)
+            _park_these(parking, progress, is_resumed=claimed.attempts > 1)
     except StoreFailed as error:
         raise work.Later(str(error)) from error
     except BrokerError as error:
@@ -150,7 +133,36 @@ def park(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         raise work.Later(sentence, after=SEARCH_AGAIN_AFTER)
 
 
-def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable[[], None]) -> None:
+class Progress:
+    """The lease of a parking, renewed in each transaction; what it raises undoes that."""
+
+    def __init__(
+        self, lease: work.Lease, parking: Parking, stop: Event, alive: Callable[[], None]
+    ) -> None:
+        self._lease, self._parking = lease, parking
+        self.stop, self.alive = stop, alive
+        self.parked = parking.parked
+
+    def pulse(self, number: int = 0) -> None:
+        """Raises Stopped when cancelled or taken over, Ending when the worker ends."""
+        if self.stop.is_set():
+            raise work.Ending
+        done = self.parked + number
+        self._lease.pulse(done, max(done, self._parking.requested or 0))
+
+    def report(self, _trouble: str) -> None:
+        """What the database refuses is tried again, and shown where it is given up."""
+        self.alive()
+
+    @contextmanager
+    def writing(self) -> Iterator[ParkingWriter]:
+        """A session of the parking for the length of the block."""
+        parking, by = self._parking, self._parking.created_by
+        with open_session(parking.broker, parking.queue, by=by, parking=parking) as session:
+            yield ParkingWriter(session, pulse=self.pulse)
+
+
+def _park_all(parking: Parking, progress: Progress) -> None:
     if parking.requested is None:
         parking.requested = _depth(parking)
         parking.save(update_fields=["requested"])
@@ -163,8 +175,7 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
     found = limits_of(parking.broker, parking.queue)
     limits = Limits(min(found.prefetch, wanted), found.deliveries)
     consumer = Consumer(parking.broker.address, parking.queue, prefetch=limits.prefetch)
-    with _session(parking) as session, consumer:
-        writer = ParkingWriter(session, pulse=progress.pulse)
+    with progress.writing() as writer, consumer:
         taking = Taking(consumer, writer, limits, wanted=wanted)
         with taking.closing():
             came_at = monotonic()
@@ -174,9 +185,9 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
                     limit_bytes=BATCH_BYTES,
                     wait=WAIT_SECONDS,
                 )
-                alive()
+                progress.alive()
                 if deliveries:
-                    taking.store(deliveries, stop=stop, report=lambda trouble: alive())
+                    taking.store(deliveries, stop=progress.stop, report=progress.report)
                     progress.parked = parking.parked + taking.taken
                     came_at = monotonic()
                     taking.confirm_acks()
@@ -201,17 +212,11 @@ def _depth(parking: Parking) -> int:
     return depths[parking.queue]
 
 
-def _park_these(
-    parking: Parking,
-    progress: Progress,
-    stop: Event,
-    alive: Callable[[], None],
-    *,
-    is_resumed: bool,
-) -> None:
+def _park_these(parking: Parking, progress: Progress, *, is_resumed: bool) -> None:
     progress.pulse()
     address = parking.broker.address
-    with _session(parking) as session, getter(address, parking.queue) as source:
+    with progress.writing() as writer, getter(address, parking.queue) as source:
+        session = writer.session
         wanted = list(parking.handles or ())
         seen = _read_head(source, wanted, progress)
         found = {handle: delivery for handle, delivery in seen if handle in wanted}
@@ -219,11 +224,10 @@ def _park_these(
         deliveries = [*found.values(), *again]
         if not deliveries:
             return
-        writer = ParkingWriter(session, pulse=progress.pulse)
         parked_messages = writer.store_patiently(
             [delivery.message for delivery in deliveries],
-            stop=stop,
-            report=lambda trouble: alive(),
+            stop=progress.stop,
+            report=progress.report,
             handles=find_missing(wanted, found),
         )
         acks = Acks(session)
@@ -283,7 +287,3 @@ def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[
         ).values_list("pk", flat=True)
     )
     return [d for d, key in zip(deliveries, earlier, strict=True) if key in own]
-
-
-def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
-    return open_session(parking.broker, parking.queue, by=parking.created_by, parking=parking)
