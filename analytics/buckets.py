@@ -48,13 +48,18 @@ def bounds(bucket: int) -> tuple[float, float]:
     return low, high
 
 
+def is_enough(number: int, share: float) -> bool:
+    """Whether a percentile of so many messages leaves one above it: a p99 needs 100."""
+    return number > 0 and (share >= 1 or round(number * (1 - share), 6) >= 1)
+
+
 def percentile(counts: Counts, share: float) -> float | None:
-    """The lateness in ms that this share of messages does not exceed; None of none.
+    """The lateness in ms that this share of messages does not exceed; None of too few for it.
 
     Between the bounds of its bucket in proportion; early and on time are 0.
     """
     total = sum(counts.values())
-    if not total:
+    if not is_enough(total, share):
         return None
     wanted, passed = share * total, 0
     for bucket in sorted(counts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
@@ -55,13 +55,16 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
 
 
 class Percentiles(NamedTuple):
-    """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them."""
+    """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them.
+
+    None where there are too few messages for one, or none: a gap.
+    """
 
     label: str
-    p50: float
-    p95: float
-    p99: float
-    texts: tuple[str, str, str]
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    texts: tuple[str, ...] = ("", "", "")
 
 
 def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
         go.Scatter(
             name=name,
             x=[row.label for row in rows],
-            y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            y=[_drawn(getattr(row, name)) for row in rows],
             customdata=[row.texts[place] for row in rows],
             mode="lines+markers",
             line={"width": 2, "color": PERCENTILES[name]},
@@ -96,13 +99,17 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
     return figure(traces, height=300, xaxis=days_axis(len(rows)), yaxis={"type": "log", **TICKS})
 
 
+def _drawn(ms: float | None) -> float | None:
+    return None if ms is None else max(ms, SHORTEST_MS)
+
+
 def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
     """A line per requested delay with a mark for each percentile."""
     labels = [row.label for row in rows]
     traces = [
         go.Scatter(
             name=name,
-            x=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            x=[_drawn(getattr(row, name)) for row in rows],
             y=labels,
             customdata=[row.texts[place] for row in rows],
             mode="markers",
@@ -130,15 +137,18 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     return figure([line], xaxis=across, yaxis=up)
 
 
-def dead_letters(rows: Sequence[tuple[str, str, int]], days: Sequence[str]) -> dict[str, Any]:
-    """A bar per day, stacked by reason; of each row the day, the reason and how many arrived."""
+def dead_letters(rows: Sequence[tuple[str, str, int]], days: Mapping[str, bool]) -> dict[str, Any]:
+    """A bar per day, stacked by reason; of each row the day, the reason and how many arrived.
+
+    `days` says which have figures: the others have no bar, not even of zero.
+    """
     reasons = sorted({reason for _, reason, _ in rows})
     counts = {(day, reason): messages for day, reason, messages in rows}
     traces = [
         go.Bar(
             name=reason,
             x=list(days),
-            y=[counts.get((day, reason), 0) for day in days],
+            y=[counts.get((day, reason), 0) if known else None for day, known in days.items()],
             marker={"color": f"var(--series-{REASONS.get(reason, OTHER_REASON)})"},
             hovertemplate="%{x}<br>%{y} × " + reason + "<extra></extra>",
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 Point: TypeAlias = tuple[float, float]
@@ -41,7 +42,7 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
     if is_stacked:
         sums = Counter[Any]()
         for one in traces:
-            sums.update(dict(zip(one["x"], one["y"], strict=True)))
+            sums.update({x: y or 0 for x, y in zip(one["x"], one["y"], strict=True)})
         heights = list(sums.values())
     up = _axis(layout.get("yaxis", {}), heights)
     named = [one for one in traces if one.get("name")]
@@ -67,6 +68,8 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
 
 def _axis(own: Mapping[str, Any], values: Sequence[Any]) -> Axis:
     title = own.get("title", {}).get("text", "")
+    # None is a gap.
+    values = [one for one in values if one is not None]
     if not values:
         return Axis(lambda _: 0.0, ())
     if own.get("type") in ("category", "date") or any(isinstance(one, str) for one in values):
@@ -152,6 +155,8 @@ def _bars(
     lower: dict[Any, float],
 ) -> Iterator[str]:
     for place, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True)):
+        if y is None:
+            continue
         below = lower.get(x, 0.0)
         lower[x] = below + y
         half = BAR_SHARE * across.step / 2
@@ -171,17 +176,26 @@ def _marks(
     at: Callable[[float, float], Point],
     _: dict[Any, float],
 ) -> Iterator[str]:
-    points = [at(across.place(x), up.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
+    points = [
+        None if x is None or y is None else at(across.place(x), up.place(y))
+        for x, y in zip(trace["x"], trace["y"], strict=True)
+    ]
     line = trace.get("line", {})
-    if "lines" in trace["mode"]:
-        is_stepped = line.get("shape") == "hv"
-        steps = [f"H{x:.1f}V{y:.1f}" if is_stepped else f"L{x:.1f} {y:.1f}" for x, y in points[1:]]
-        begin_x, begin_y = points[0]
+    if "lines" in trace["mode"] and any(points):
+        to = "H{:.1f}V{:.1f}" if line.get("shape") == "hv" else "L{:.1f} {:.1f}"
+        # After a gap the line begins anew.
+        steps = (
+            (to if before else "M{:.1f} {:.1f}").format(*point)
+            for before, point in pairwise((None, *points))
+            if point
+        )
         dash = ";stroke-dasharray:6 4" if line.get("dash") else ""
-        yield f'<path class="line" d="M{begin_x:.1f} {begin_y:.1f}{"".join(steps)}" '
-        yield f'style="stroke:{_colour(trace)}{dash}"/>'
+        yield f'<path class="line" d="{"".join(steps)}" style="stroke:{_colour(trace)}{dash}"/>'
     if "markers" in trace["mode"]:
-        for place, (x, y) in enumerate(points):
+        for place, point in enumerate(points):
+            if point is None:
+                continue
+            x, y = point
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" style="fill:{_colour(trace)}">'
             yield f"{_title(trace, place)}</circle>"
 

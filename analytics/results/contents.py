@@ -7,7 +7,6 @@ from typing import Any
 
 from analytics import buckets
 from analytics.charts import figures as charts
-from analytics.models import Slo
 from analytics.results.figures import ENTERED, EXHAUSTED, LEFT, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.period import zone_name
@@ -62,7 +61,7 @@ def contents(
         "charts": [made[key] for key in CHARTS if key in made],
         "tables": [made[key] for key in TABLES if key in made],
         "sections": made,
-        "figures": figures(made, found.slo),
+        "figures": figures(made, found),
     }
 
 
@@ -94,15 +93,18 @@ def _is_shown(key: str, found: Report) -> bool:
     return key != "slo" or found.slo is not None
 
 
-def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
-    """A figure for every chart that has something to show."""
+def figures(sections: Sections, found: Report) -> dict[str, dict[str, Any]]:
+    """A figure for every chart that has something to show; days without figures are gaps."""
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
     drawn: dict[str, dict[str, Any]] = {}
+    slo = found.slo
     target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
     days = len(rows.get("lateness", ()))
     # A single day is a point: its table says more.
     if days > 1:
-        by_day = _percentiles(rows["lateness"])
+        measured = {row.label: row for row in _percentiles(rows["lateness"])}
+        labels = [day.isoformat() for day in found.period.days]
+        by_day = [measured.get(label, charts.Percentiles(label)) for label in labels]
         drawn["lateness"] = charts.over_time(by_day, target)
     if rows.get("delays"):
         drawn["delays"] = charts.by_delay(_percentiles(rows["delays"]))
@@ -110,16 +112,22 @@ def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
         drawn["survival"] = charts.survival([(row[0], row[-1]) for row in rows["survival"]])
     if rows.get("dead_letters"):
         arrived = [(day, reason, number) for day, reason, number, *_ in rows["dead_letters"]]
-        known = {row[0] for row in rows["ledger"][:-1]} | {day for day, _, _ in arrived}
-        drawn["dead_letters"] = charts.dead_letters(arrived, sorted(known))
+        known = {day.isoformat(): day in found.days for day in found.period.days}
+        drawn["dead_letters"] = charts.dead_letters(arrived, known)
     return drawn
 
 
 def _percentiles(rows: Any) -> list[charts.Percentiles]:
     return [
-        charts.Percentiles(label, p50, p95, p99, (format_ms(p50), format_ms(p95), format_ms(p99)))
-        for label, _, p50, _, p95, p99, *_ in rows
+        charts.Percentiles(label, p50, p95, p99, _describe_all(measured, p50, p95, p99))
+        for label, measured, p50, _, p95, p99, *_ in rows
     ]
+
+
+def _describe_all(measured: int, *each_ms: float | None) -> tuple[str, ...]:
+    """Percentiles with the number of deliveries that they are of."""
+    of = f"of {count_text(measured)}"
+    return tuple("" if ms is None else f"{format_ms(ms)} {of}" for ms in each_ms)
 
 
 @dataclass(frozen=True)
@@ -161,10 +169,10 @@ def key_figures(
             of.fate(UNEXPLAINED),
         )
 
-    entered = count_text(now.fate(ENTERED))
+    entered, measured = count_text(now.fate(ENTERED)), count_text(now.measured)
     rows = (
         ("on_time", f"within {format_ms(limit)} of due", "lateness", _share),
-        ("lateness", "lateness p99", "lateness", _lateness),
+        ("lateness", f"lateness p99 of {measured} measured", "lateness", _lateness),
         ("failures", "first-time failures", "recovery", _share),
         (
             ("recovered", "recovered by retry", "survival", _share)
@@ -175,8 +183,8 @@ def key_figures(
         ("unexplained", f"unexplained of {entered} scheduled", "ledger", _count),
     )
     found = []
-    measured = zip(measure(now), measure(before), rows, strict=True)
-    for value, earlier, (key, label, section, write) in measured:
+    values = zip(measure(now), measure(before), rows, strict=True)
+    for value, earlier, (key, label, section, write) in values:
         text, change, is_more = "–", "", 0
         if value is not None:
             text, change, is_more = write(value, value if earlier is None else earlier)

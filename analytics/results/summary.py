@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -16,10 +17,10 @@ from analytics.results.section import percent, view_of
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 
-# A p99 gets a sentence from this multiple of the usual one and from this number of milliseconds on.
-TIMES_USUAL, LEAST_P99_MS = 5, 100
-# With fewer messages a percentile or a share is meaningless.
-LEAST_MEASURED, LEAST_MESSAGES, LEAST_ATTEMPTS = 20, 100, 20
+# A p95 gets a sentence from this multiple of the usual one and from this number of milliseconds on.
+TIMES_USUAL, LEAST_P95_MS = 5, 100
+# With fewer messages a share is meaningless.
+LEAST_MESSAGES, LEAST_ATTEMPTS = 100, 20
 # How many standard errors apart two shares must be.
 LEAST_DEVIATIONS = 4
 MOST_SENTENCES = 8
@@ -76,16 +77,20 @@ def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sente
 
 
 def _late(topology: str, days: Days) -> Iterator[Sentence]:
-    by_day = {day: p99 for day, one in days.items() if (p99 := _p99(one.late)) is not None}
+    # A bad hour is too little of its day for a p95, and often too small for a p99.
+    by_day = {day: p99 for day, one in days.items() if (p99 := buckets.percentile(one.late, 0.99))}
     if not by_day:
         return
     worst = max(by_day, key=lambda day: by_day[day])
     hours_late = [days[worst].within_group("late_by_hour", hour) for hour in range(24)]
-    by_hour = {hour: p99 for hour, one in enumerate(hours_late) if (p99 := _p99(one)) is not None}
-    # With few days, the hours show better what is usual, those with few messages too.
-    of_hours = [buckets.percentile(one, 0.99) or 0.0 for one in hours_late if one]
-    usual = median(by_day.values() if len(by_day) >= 3 else of_hours)
-    limit = max(TIMES_USUAL * usual, LEAST_P99_MS)
+    by_hour = {hour: p95 for hour, one in enumerate(hours_late) if (p95 := _p95(one)) is not None}
+    # With few days, the hours show better what is usual: those with few messages together.
+    few = [one for hour, one in enumerate(hours_late) if one and hour not in by_hour]
+    of_few = _p95(sum(map(Counter, few), Counter()))
+    of_hours = [*by_hour.values(), *([] if of_few is None else [of_few] * len(few))]
+    of_days = [p95 for day in by_day if (p95 := _p95(days[day].late)) is not None]
+    usual = median(of_days if len(of_days) >= 3 else of_hours or of_days)
+    limit = max(TIMES_USUAL * usual, LEAST_P95_MS)
     late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
     if not late:
         return
@@ -98,14 +103,14 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
     hours = local_hours(worst)
     begin, until = hours[first], hours[last] + HOUR
     text = (
-        f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p99 lateness "
+        f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p95 lateness "
         f"of {topology} rose from {format_ms(usual)} to {format_ms(by_hour[peak])}."
     )
     yield Sentence("Late deliveries.", text, "lateness", topology, worst, worst)
 
 
-def _p99(counts: buckets.Counts) -> float | None:
-    return buckets.percentile(counts, 0.99) if sum(counts.values()) >= LEAST_MEASURED else None
+def _p95(counts: buckets.Counts) -> float | None:
+    return buckets.percentile(counts, 0.95)
 
 
 def _failures(topology: str, days: Days) -> Iterator[Sentence]:

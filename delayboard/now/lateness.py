@@ -13,6 +13,7 @@ from analytics.results.slo import Attainment, attainment
 from delayboard.now.counters import Counter
 from delayboard.now.problems import BURNING, Link, Problem, ProblemKind
 from delayboard.now.throughput import FlowLine
+from topology.content.text import count_text
 from topology.delays import format_ms
 from topology.graph.live_values import UNKNOWN
 
@@ -74,7 +75,8 @@ def lateness_counter(found: Mapping[int, Lateness]) -> Counter:
         total.update(one.counts)
     targets = sum(one.hour is not None for one in found.values())
     missed = sum(one.is_missed for one in found.values())
-    note = f"p50 {_at(total, 0.5)} in\u00a01\u00a0h" if total else "nothing measured"
+    measured = count_text(sum(total.values()))
+    note = f"p50 {_at(total, 0.5)} of {measured} in\u00a01\u00a0h" if total else "nothing measured"
     if targets:
         note += f", {missed} of {targets} SLO{'s' * (targets > 1)} missed"
     link = Link("", "now", fragment="topologies")

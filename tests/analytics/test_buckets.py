@@ -37,4 +37,10 @@ def test_a_value_lies_between_the_bounds_of_its_bucket() -> None:
 def test_within_a_limit_is_everything_below_its_edge() -> None:
     counts = {buckets.EARLY: 1, buckets.ON_TIME: 2, buckets.bucket_of(999): 4}
     assert buckets.within(counts | {buckets.bucket_of(1000): 8}, 1000) == 7
-    assert buckets.percentile({}, 0.5) is None
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.5, 2), (0.9, 10), (0.95, 20), (0.99, 100), (1, 1)])
+def test_a_percentile_needs_one_message_above_it(share: float, least: int) -> None:
+    bucket = buckets.bucket_of(5)
+    assert buckets.percentile({bucket: least}, share) is not None
+    assert buckets.percentile({bucket: least - 1}, share) is None

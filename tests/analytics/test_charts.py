@@ -18,7 +18,7 @@ FIGURES: list[dict[str, Any]] = [
     charts.over_time(DAYS, ("SLO 1 s", 1000.0)),
     charts.by_delay(DAYS),
     charts.survival([(1, 0.4), (2, 0.1)]),
-    charts.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
+    charts.dead_letters(PARKED, {"2026-11-20": True, "2026-11-21": True}),
 ]
 
 
@@ -52,6 +52,24 @@ def test_dead_letters_are_stacked_by_reason_over_all_days() -> None:
     assert by_reason == {"maxlen": [0, 1], "rejected": [3, 0]}
 
 
+def test_days_without_figures_and_percentiles_of_too_few_are_gaps() -> None:
+    few = charts.Percentiles("2026-11-22", 1.0, texts=("1.0 ms of 9", "", ""))
+    drawn = charts.over_time([*DAYS, charts.Percentiles("2026-11-23"), DAYS[1], few], None)
+    p50, _, p99 = drawn["data"]
+    assert p50["y"] == [0.5, 1.0, None, 1.0, 1.0]
+    assert p99["y"] == [3.0, 900.0, None, 900.0, None]
+    assert svg.draw(drawn, "x").count("M") >= 6
+    bars = charts.dead_letters(
+        PARKED, {"2026-11-20": True, "2026-11-21": True, "2026-11-22": False}
+    )
+    assert {trace["name"]: trace["y"] for trace in bars["data"]} == {
+        "maxlen": [0, 1, None],
+        "rejected": [3, 0, None],
+    }
+    assert svg.draw(bars, "x").count("<rect") == 4
+    assert svg.draw(charts.by_delay([few]), "x").count("<circle") == 4
+
+
 def test_the_axis_of_a_few_days_names_each_day_once() -> None:
     one = charts.over_time(DAYS[:1], None)
     assert one["layout"]["xaxis"]["dtick"] == DAY_MS
@@ -59,6 +77,8 @@ def test_the_axis_of_a_few_days_names_each_day_once() -> None:
 
 
 def test_a_count_has_no_tick_between_whole_numbers() -> None:
-    drawn = svg.draw(charts.dead_letters([("2026-11-20", "rejected", 1)], ["2026-11-20"]), "x")
+    drawn = svg.draw(
+        charts.dead_letters([("2026-11-20", "rejected", 1)], {"2026-11-20": True}), "x"
+    )
     assert ">0.5</text>" not in drawn
     assert ">1</text>" in drawn

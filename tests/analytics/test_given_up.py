@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -32,12 +30,11 @@ def orders() -> Topology:
 
 
 def given_up(
-    monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, **numbers: Any
+    monkeypatch: pytest.MonkeyPatch, *objects: BrokerObject, messages: int = 0, consumers: int = 0
 ) -> tuple[list[str], bool]:
     """The parking queues, and whether all that is given up is observed."""
-    found = a_snapshot(
-        Definitions.of([*PAIR, *objects]), {DEAD: replace(QueueNumbers(consumers=0), **numbers)}
-    )
+    numbers = QueueNumbers(messages=messages, consumers=consumers)
+    found = a_snapshot(Definitions.of([*PAIR, *objects]), {DEAD: numbers})
     monkeypatch.setattr(snapshots, "recent", lambda _: found)
     one = find_given_up(BEGIN, BEGIN + DAY)
     (parking,) = one.parking.values()

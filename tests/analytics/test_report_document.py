@@ -46,7 +46,7 @@ def printed(*arguments: str) -> str:
 
 def test_a_chart_without_scripts_escapes_names_and_stacks_its_bars() -> None:
     rows = [("2026-11-20", "<b>", 3), ("2026-11-20", "expired", 1)]
-    drawn = svg.draw(dead_letters(rows, ["2026-11-19", "2026-11-20"]), 'a "label"')
+    drawn = svg.draw(dead_letters(rows, {"2026-11-19": True, "2026-11-20": True}), 'a "label"')
     assert "<b>" not in drawn
     assert 'aria-label="a &quot;label&quot;"' in drawn
     bars = re.findall(r'<rect [^>]* y="([\d.]+)" [^>]*height="([\d.]+)"', drawn)

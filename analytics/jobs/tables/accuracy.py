@@ -171,7 +171,7 @@ def _reason() -> Column:
 
 def percentiles(pairs: DataFrame) -> DataFrame:
     """Pairs -> PERCENTILES per broker, topology or queue, and requested delay, where any was
-    measured.
+    measured; null of too few for one (analytics.buckets.is_enough).
     """
     # Spark's percentile keeps a map of all values, which costs several times a sorted array.
     in_order = f.sort_array(f.collect_list("lateness_ms")).alias("in_order")
@@ -185,7 +185,8 @@ def _percentile(share: float) -> Column:
     place = (f.size("in_order") - 1) * share
     below = f.get("in_order", f.floor(place).cast("int"))
     above = f.get("in_order", f.ceil(place).cast("int"))
-    return below + (above - below) * (place - f.floor(place))
+    is_enough = f.round(f.size("in_order") * (1 - share), 6) >= 1
+    return f.when(is_enough, below + (above - below) * (place - f.floor(place)))
 
 
 def by_delay(counts: DataFrame, percentiles: DataFrame) -> DataFrame:
