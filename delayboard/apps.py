@@ -11,6 +11,7 @@ class DelayboardConfig(AppConfig):
 
     def ready(self) -> None:
         from allauth.mfa.signals import authenticator_added, authenticator_removed
+        from allauth.mfa.totp.internal.auth import TOTP
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
@@ -18,6 +19,7 @@ class DelayboardConfig(AppConfig):
         from delayboard.sign_in import second_factor, sessions, throttle, time_zone
 
         assert checks
+        TOTP._mark_code_used = second_factor.mark_code_used
         replayed_messages_returned.connect(record_returned, dispatch_uid="outcome.record_returned")
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
         user_logged_in.connect(time_zone.remember, dispatch_uid="time_zone.remember")

@@ -27,6 +27,15 @@ POSTGRES_NAMES = {
 }
 # Ours are many small queries: to start workers or compile takes longer than they do.
 POSTGRES_OPTIONS = "-c max_parallel_workers_per_gather=0 -c jit=off"
+# Seconds, and milliseconds: a host that is gone ends a connection within half a minute, where
+# Linux waits for minutes.
+POSTGRES_LIMITS = {
+    "connect_timeout": "5",
+    "tcp_user_timeout": "20000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+}
 DATABASE_FORMS = (
     "Set sqlite:///path, or postgresql://user:password@host:port/name?option=value with %40 for @, "
     "%2F for / and %23 for # in names and passwords."
@@ -167,5 +176,6 @@ def _postgres(url: str) -> dict[str, Any]:
         raise ImproperlyConfigured(f"DATABASE_URL has no name of a database. {DATABASE_FORMS}")
     if not all(port.isdigit() for port in found["PORT"].split(",") if port):
         raise ImproperlyConfigured(f"DATABASE_URL has a port that is no number. {DATABASE_FORMS}")
+    options = POSTGRES_LIMITS | options
     options["options"] = f"{POSTGRES_OPTIONS} {options.get('options', '')}".strip()
     return {"ENGINE": "django.db.backends.postgresql", **found, "OPTIONS": options}

@@ -12,6 +12,7 @@ from delayboard.models import BackgroundTask
 from delayboard.now.system import has_no_worker
 from delayboard.run_command import MIGRATE_FIRST, is_migration_missing
 from topology import snapshots
+from topology.database.clock import describe_skew, measure_skew
 from topology.database.errors import explain
 from topology.models import Broker
 
@@ -40,6 +41,7 @@ def check_health() -> tuple[str, Checks]:
     if database not in _migrated:
         return UNAVAILABLE, {"database": OK, "migrations": MIGRATE_FIRST}
     checks: Checks = {"database": OK, "migrations": OK}
+    checks["clock"] = describe_skew("this host", measure_skew()) or OK
     tasks = list(BackgroundTask.objects.all())
     checks["worker"] = "The worker is not running." if has_no_worker(tasks) else OK
     checks["tasks"] = {

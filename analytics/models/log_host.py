@@ -17,7 +17,7 @@ class LogHost(models.Model):
     `unread_since` is when the oldest line was recorded that is not in the index, as of `seen_at`.
     `unsent_since` is the begin of the oldest hour with lines that are not at LOG_URL; `is_sending`
     is false where LOG_URL is not set. `has_ended` when the worker was stopped and not killed.
-    `keys` is a fingerprint of the secret keys.
+    `keys` is a fingerprint of the secret keys. `clock_ms` is its clock minus the database's.
     """
 
     name = models.CharField(max_length=100, unique=True)
@@ -29,6 +29,7 @@ class LogHost(models.Model):
     unsent_since = models.DateTimeField(null=True)
     unsent_bytes = models.BigIntegerField(default=0)
     keys = models.CharField(max_length=40, blank=True)
+    clock_ms = models.BigIntegerField(db_default=0)
 
     class Meta:
         ordering = ("name",)

@@ -29,6 +29,7 @@ from analytics.recorder import pressure
 from analytics.recorder.record import Beat, RecordingFailed
 from analytics.scheduled import projection
 from analytics.scheduled.queries import texts
+from topology.database.clock import measure_skew
 from topology.models import Topology
 
 # What a row cannot hold, and not what is wrong with the database itself.
@@ -122,6 +123,7 @@ class Follower:
                 "unread_bytes": self._behind_bytes,
                 "is_sending": bool(settings.SHARED_LOG_URL),
                 "keys": settings.KEYS_FINGERPRINT,
+                "clock_ms": measure_skew() // timedelta(milliseconds=1),
             },
         )
 

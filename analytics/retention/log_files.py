@@ -131,7 +131,10 @@ def _first_needed_day(now: datetime) -> date | None:
     known = set(Run.objects.filter(day__gte=lately).values_list("day", flat=True))
     folders = day_folders(shared_log.log_for_runs())
     logged = {day for day, _ in folders if day >= lately} | set(shared_log.last_sent(lately))
-    return min(days | (logged - known), default=None)
+    # What another host has not sent yet has the run of that day made again, from all lines of it.
+    unsent = LogHost.objects.filter(unsent_since__date__gte=lately)
+    late = {at.astimezone(UTC).date() for at in unsent.values_list("unsent_since", flat=True) if at}
+    return min(days | late | (logged - known), default=None)
 
 
 def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:

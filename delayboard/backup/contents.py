@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+
+from analytics.log import sync_folder
 
 DESCRIPTION = "backup.json"
 SQLITE, TABLES, KEYS, LOG, PARQUET = "database.sqlite3", "tables", "keys", "log", "parquet"
@@ -36,6 +39,22 @@ class Backup:
     @property
     def moment(self) -> datetime:
         return datetime.fromisoformat(self.began_at)
+
+
+def sync(folder: Path) -> None:
+    """Have everything in a folder on the disk, and its names: a power cut takes nothing back."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            sync_file(Path(place, name))
+        sync_folder(Path(place))
+
+
+def sync_file(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def write_description(folder: Path, backup: Backup) -> None:

@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
 from analytics import compacted
-from analytics.log import NAME_FILE, day_folders
+from analytics.log import NAME_FILE, day_folders, sync_folder
 from delayboard.backup.contents import (
     KEY_FILES,
     KEYS,
@@ -30,6 +30,7 @@ from delayboard.backup.contents import (
     TABLES,
     Backup,
     BackupError,
+    sync,
     write_description,
 )
 from delayboard.backup.tables import dump_tables
@@ -53,7 +54,9 @@ def back_up(folder: Path, report: Callable[[str], None] = lambda _: None) -> Bac
             backup = _fill(aside, report)
             if folder.exists():
                 folder.rmdir()
+            sync(aside)
             aside.rename(folder)
+            sync_folder(folder.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:

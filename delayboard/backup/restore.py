@@ -22,7 +22,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from analytics import compacted
-from analytics.log import LogError, Slot, day_folders, make_folder
+from analytics.log import LogError, Slot, day_folders, make_folder, sync_folder
 from delayboard.backup.contents import (
     KEY_FILES,
     KEYS,
@@ -33,6 +33,8 @@ from delayboard.backup.contents import (
     Backup,
     BackupError,
     read_description,
+    sync,
+    sync_file,
 )
 from delayboard.backup.tables import drop_tables, load_tables
 from delayboard.dead_letters.replay import batch_state
@@ -54,7 +56,10 @@ from topology.models.work import ENDED, TASK
 
 @dataclass(frozen=True)
 class Restored:
-    """What waits for a person after the restore, and whether this machine has other keys."""
+    """What waits for a person after the restore, and whether this machine has other keys.
+
+    `unknown` are the parts (Django apps) of the backup that this version does not have.
+    """
 
     moment: datetime
     replays: int
@@ -62,6 +67,7 @@ class Restored:
     publish_jobs: int
     changes: int
     has_other_keys: bool = False
+    unknown: tuple[str, ...] = ()
 
 
 def restore(
@@ -73,7 +79,7 @@ def restore(
     With `is_replacing` a site that is there is replaced: files are set aside, tables are dropped.
     """
     backup = read_description(folder)
-    _refuse_newer(backup)
+    unknown = _find_unknown(backup)
     if backup.vendor != connection.vendor:
         raise BackupError(
             f"The backup is of {backup.vendor}, and DATABASE_URL names {connection.vendor}. Set "
@@ -97,10 +103,14 @@ def restore(
         raise BackupError(
             f"The restore failed: {why}. Correct this, and restore again with --replace."
         ) from error
-    return replace(restored, has_other_keys=backup.keys != _read_fingerprint())
+    has_other_keys = backup.keys != _read_fingerprint()
+    return replace(restored, has_other_keys=has_other_keys, unknown=unknown)
 
 
-def _refuse_newer(backup: Backup) -> None:
+def _find_unknown(backup: Backup) -> tuple[str, ...]:
+    """The apps of the backup that this version does not have. Raises BackupError for a backup of
+    a newer version, which has later migrations of an app that it has.
+    """
     known = MigrationLoader(None).disk_migrations or {}
     ours = {app for app, _ in known}
     unknown = [
@@ -114,6 +124,7 @@ def _refuse_newer(backup: Backup) -> None:
             f"A newer version of Delayboard made the backup (it has {unknown[0]}). Install that "
             "version first."
         )
+    return tuple(sorted(backup.migrations.keys() - ours))
 
 
 def _refuse_what_is_there() -> None:
@@ -158,6 +169,9 @@ def _restore_sqlite(source: Path, moment: datetime) -> Restored:
         with transaction.atomic():
             restored = _pause_what_sends(moment)
         connection.close()
+        for path in _files_of(fresh):
+            if path.exists():
+                sync_file(path)
         for path in _files_of(name):
             if path.exists():
                 path.rename(_aside(path))
@@ -165,6 +179,7 @@ def _restore_sqlite(source: Path, moment: datetime) -> Restored:
         for path, target in zip(reversed(_files_of(fresh)), reversed(_files_of(name)), strict=True):
             if path.exists():
                 path.rename(target)
+        sync_folder(name.parent)
     finally:
         connection.close()
         connection.settings_dict["NAME"] = str(name)
@@ -186,6 +201,8 @@ def _restore_keys(folder: Path) -> None:
             target.rename(_aside(target))
         shutil.copy2(path, target)
         target.chmod(0o600)
+        sync_file(target)
+    sync_folder(settings.VAR)
 
 
 def _read_fingerprint() -> str:
@@ -206,6 +223,7 @@ def _restore_log(folder: Path) -> None:
         aside.mkdir(exist_ok=True)
         old.rename(aside / old.name)
     shutil.copytree(folder / LOG, log, dirs_exist_ok=True)
+    sync(log)
     for day, _ in day_folders(log):
         found = compacted.read(log, day)
         if found is None:
@@ -215,6 +233,7 @@ def _restore_log(folder: Path) -> None:
         make_folder(target.parent)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder / PARQUET / f"date={day}" / run, target)
+        sync(target.parent)
         compacted.write(log, day, replace(found, url=f"file://{target}"))
 
 

@@ -21,6 +21,7 @@ from delayboard.now.problems import Link, Problem, ProblemKind, Severity
 from delayboard.now.throughput import BEHIND, find_lag
 from topology.broker.errors import alarm_sentence
 from topology.content.text import count_of, format_bytes
+from topology.database.clock import describe_skew
 from topology.delays import format_ms, format_span
 from topology.graph.live_values import make_version
 from topology.models import Broker, Work, WorkState
@@ -128,6 +129,14 @@ def list_hosts(tasks: Sequence[BackgroundTask]) -> list[HostLine]:
 def find_host_problems(now: datetime) -> Iterator[Problem]:
     """Of several hosts: what of their logs cannot be read, and what they do not have in common."""
     hosts = list(LogHost.objects.all())
+    for host in hosts:
+        wrong = (
+            ""
+            if host.has_ended
+            else describe_skew(host.name, timedelta(milliseconds=host.clock_ms))
+        )
+        if wrong:
+            yield Problem("error", ProblemKind.TASKS, wrong, SYSTEM, f"host/{host.name}/clock")
     if len(hosts) < 2:
         return
     for host in hosts:

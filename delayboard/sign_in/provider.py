@@ -108,6 +108,12 @@ class CompanyProvider(OpenIDConnectOAuth2Adapter):
             login = super().complete_login(request, app, token, **kwargs)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ProviderError(explain_error("server_error")) from error
+        # OpenID Connect Core 1.0, section 5.3.2: else it may be somebody else's. The nonce is left
+        # out: PKCE ties the code to this browser, and the ID token comes from the provider itself.
+        claims = login.account.extra_data
+        subjects = {claims[one].get("sub") for one in ("id_token", "userinfo") if one in claims}
+        if len(subjects) > 1:
+            raise ProviderError(explain_error("server_error"))
         # Another issuer may give an equal subject to another person.
         issuer = sha256(settings.OIDC_ISSUER.encode()).hexdigest()
         login.account.provider = f"{PROVIDER}-{issuer[:32]}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import TOTP
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
 from topology import access, audit
@@ -20,6 +24,8 @@ from topology.models.secrets import open_secret, seal_secret
 # In a session that may do nothing but add a second factor.
 MISSING = "second_factor_missing"
 FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+# The code of now, of the period before and of the one after.
+CODES_VALID_FOR = timedelta(seconds=90)
 OPEN_PAGES = ("mfa_", "account_", "logout", "login")
 
 
@@ -46,6 +52,23 @@ class SecondFactorAdapter(DefaultMFAAdapter):
     def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
         others = Authenticator.objects.filter(user=authenticator.user, type__in=FACTORS)
         return not is_required(authenticator.user) or others.count() > 1
+
+
+def mark_code_used(totp: TOTP, code: str) -> bool:
+    """Whether nobody used this code before, in any process: it is valid for a minute and a half.
+
+    django-allauth notes it in its cache, which is one of each process.
+    """
+    now, code = timezone.now(), normalize_user_code(code)
+    with transaction.atomic():
+        row = Authenticator.objects.select_for_update().get(pk=totp.instance.pk)
+        valid_from = (now - CODES_VALID_FOR).isoformat()
+        used = {one: at for one, at in row.data.get("used", {}).items() if at > valid_from}
+        if code in used:
+            return False
+        row.data["used"] = {**used, code: now.isoformat()}
+        row.save(update_fields=["data"])
+    return True
 
 
 def is_required(user: User) -> bool:

@@ -7,10 +7,11 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from django.conf import settings
 from django.db import close_old_connections, connection
@@ -73,6 +74,29 @@ def run_alone(command: BoardCommand, name: str, task: Task) -> None:
     command.report(f"The {name.partition(' ')[0]} has ended.")
 
 
+@contextmanager
+def touching(file: Path) -> Iterator[None]:
+    """Keep the time of a file new: how a container or a pod is checked that has no port.
+
+    Also while the database hangs: recorders go on meanwhile, and a restart would end them.
+    """
+    stop = threading.Event()
+
+    def touch() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                file.touch()
+            stop.wait(CHECK_SECONDS)
+
+    thread = threading.Thread(target=touch, name="heartbeat file", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 class Supervisor:
     """Compares the wanted tasks with the running threads once a second."""
 
@@ -89,7 +113,7 @@ class Supervisor:
 
     def run(self, stop: threading.Event) -> bool:
         """Until `stop` is set; False when a thread did not end in time and must be left."""
-        with keep_heartbeats() as self.heartbeats:
+        with keep_heartbeats() as self.heartbeats, touching(settings.VAR / "worker.heartbeat"):
             return self._run(stop)
 
     def _run(self, stop: threading.Event) -> bool:
@@ -103,9 +127,6 @@ class Supervisor:
                     )
                 self._stop_what_is_over()
             close_old_connections()
-            # Its age is how a container or a pod is checked that has no port.
-            with suppress(OSError):
-                (settings.VAR / "worker.heartbeat").touch()
             stop.wait(CHECK_SECONDS)
         return self.end()
 

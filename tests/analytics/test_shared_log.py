@@ -173,6 +173,23 @@ def test_sent_days_leave_the_host_and_later_the_shared_place(
     assert not list((log.parent.parent / "shared").rglob("*.gz"))
 
 
+def test_a_day_that_another_host_has_not_sent_whole_stays(
+    hosts: list[Path], settings: Settings
+) -> None:
+    settings.EVENT_LOG = log = hosts[0]
+    settings.KEEP_DAYS = settings.KEEP_DAYS | {"KEEP_LOG_DAYS": 1}
+    now = NOON + timedelta(days=2)
+    write_log(log, [an_entry("m1", NOON)], "tap.orders.1")
+    send_all(log)
+    Run.objects.create(day=DAY, state="done")
+    LogHost.objects.create(name="slow-1", seen_at=now, unsent_since=NOON)
+    LOG.delete_expired(now, lambda: None)
+    assert fetched() == {"m1": 1}
+    LogHost.objects.update(unsent_since=None)
+    LOG.delete_expired(now, lambda: None)
+    assert fetched() == {}
+
+
 def test_positions_of_other_hosts_stay(hosts: list[Path], settings: Settings) -> None:
     settings.EVENT_LOG = hosts[0]
     LogHost.objects.create(name="other-1", seen_at=NOW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -211,6 +212,15 @@ def test_a_backup_that_this_version_cannot_restore_changes_nothing(
     with pytest.raises(BackupError, match=why):
         restore(tmp_path / "backup", is_replacing=True)
     assert lines_of(tmp_path)
+
+
+def test_parts_that_this_version_does_not_have_are_named(log: Path, tmp_path: Path) -> None:
+    back_up(tmp_path / "backup")
+    described = json.loads((tmp_path / "backup" / DESCRIPTION).read_text())
+    changed(tmp_path / "backup", migrations=described["migrations"] | {"plans": ["0001_initial"]})
+    errors = StringIO()
+    call_command("restore", str(tmp_path / "backup"), replace=True, stderr=errors)
+    assert "This version has no plans, which the backup has." in errors.getvalue()
 
 
 def test_a_site_with_tables_or_lines_or_a_worker_is_refused(log: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ OPTIONS = environment.POSTGRES_OPTIONS
     [
         (
             "postgresql://me:p%40ss@db.example.com:5433/board?sslmode=verify-full"
-            "&sslrootcert=/etc/ca%20of%20us.pem&connect_timeout=5",
+            "&sslrootcert=/etc/ca%20of%20us.pem&connect_timeout=7",
             {
                 "NAME": "board",
                 "USER": "me",
@@ -37,13 +37,17 @@ OPTIONS = environment.POSTGRES_OPTIONS
                 "OPTIONS": {
                     "sslmode": "verify-full",
                     "sslrootcert": "/etc/ca of us.pem",
-                    "connect_timeout": "5",
+                    **environment.POSTGRES_LIMITS,
+                    "connect_timeout": "7",
                     "options": OPTIONS,
                 },
             },
         ),
         ("postgres://me@/board?host=/run/postgresql", {"HOST": "/run/postgresql", "NAME": "board"}),
-        ("postgres://h/b?options=-c%20jit%3Don", {"OPTIONS": {"options": f"{OPTIONS} -c jit=on"}}),
+        (
+            "postgres://h/b?options=-c%20jit%3Don",
+            {"OPTIONS": environment.POSTGRES_LIMITS | {"options": f"{OPTIONS} -c jit=on"}},
+        ),
         ("postgresql://one:1,two:2/board", {"HOST": "one,two", "PORT": "1,2"}),
         ("sqlite:////srv/a%23b.sqlite3", {"NAME": "//srv/a#b.sqlite3"}),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from cryptography import x509
@@ -56,10 +56,15 @@ def test_the_worker_stores_which_addresses_of_a_cluster_are_silent() -> None:
     stored = Broker.objects.get(pk=cluster.pk)
     assert set(stored.address.doubted) == set(stored.silent)
     found = [one.sentence for one in find_silent_addresses([alone, cluster])]
+    since = [one["since"] for one in stored.silent.values()]
+    at = f"{timezone.localtime(datetime.fromisoformat(since[0])):%Y-%m-%d %H:%M}"
     assert found == [
-        "2 of 2 AMQP addresses of Cluster do not answer (127.0.0.1:9: Nothing listens; "
-        "127.0.0.1:11: Nothing listens)."
+        "2 of 2 AMQP addresses of Cluster do not answer "
+        f"(127.0.0.1:9: Nothing listens, since {at}; 127.0.0.1:11: Nothing listens, since {at})."
     ]
+    watch_addresses(alive=lambda: None)
+    stored.refresh_from_db()
+    assert [one["since"] for one in stored.silent.values()] == since
     assert list(find_silent_addresses([alone])) == []
 
 

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from analytics.log import LogError
 from delayboard.models import BackgroundTask
@@ -92,6 +93,23 @@ def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: 
     )
     assert row.started_at is not None
     assert [t.name for t in threading.enumerate()].count("a") == 1
+
+
+def test_a_worker_whose_database_hangs_is_alive(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path
+) -> None:
+    settings.VAR = tmp_path
+    file, stop, answers = tmp_path / "worker.heartbeat", threading.Event(), threading.Event()
+    monkeypatch.setattr(supervise, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "check", lambda: answers.wait(SOON))
+    worker = threading.Thread(target=supervisor.run, args=(stop,))
+    worker.start()
+    eventually(file.exists, "the file is made")
+    before = file.stat().st_mtime_ns
+    eventually(lambda: file.stat().st_mtime_ns > before, "the file is touched")
+    stop.set()
+    answers.set()
+    worker.join()
 
 
 def test_a_background_task_that_is_no_longer_wanted_ends_and_is_forgotten(

@@ -86,6 +86,16 @@ def test_an_ingress_with_tls_needs_its_addresses() -> None:
         list(render({"ingress": INGRESS["ingress"]}))
 
 
+def test_a_setting_of_yours_replaces_the_one_that_the_chart_makes() -> None:
+    settings = {**INGRESS["settings"], "ALLOWED_HOSTS": "a.test,b.test"}
+    for one in render({**INGRESS, "settings": settings}):
+        if "template" in one.get("spec", {}):
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            names = [variable["name"] for variable in container["env"]]
+            assert sorted(set(names)) == sorted(names)
+            assert {"name": "ALLOWED_HOSTS", "value": "a.test,b.test"} in container["env"]
+
+
 def test_no_pod_writes_its_root_or_makes_keys_of_its_own() -> None:
     pods = [
         one["spec"]["template"]["spec"] for one in render({}) if "template" in one.get("spec", {})

@@ -111,6 +111,17 @@ def test_a_provider_without_userinfo_signs_in_by_its_id_token(settings: Settings
     assert list(SocialAccount.objects.get().extra_data) == ["id_token"]
 
 
+def test_claims_of_another_subject_are_refused(issuer: str) -> None:
+    """OpenID Connect Core 1.0, section 5.3.2."""
+    GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
+    with responses.RequestsMock() as network:
+        network.add_passthru(issuer)
+        network.get(f"{issuer}/me", json={"sub": "eve", "preferred_username": "eve"})
+        answer = Person("ada").sign_in()
+    assert sentence_of(answer)
+    assert not User.objects.exists()
+
+
 def test_a_deactivated_account_is_refused() -> None:
     GroupRole.objects.create(value=EVERYBODY, role=Role.VIEWER)
     ada = Person("ada")

@@ -76,7 +76,7 @@ def test_a_probe_needs_no_account_no_allowed_host_and_no_tls(settings: Settings)
         {
             "status": "ok",
             "checks": dict.fromkeys(
-                ("database", "migrations", "worker", "tasks", "event_log", "brokers"), "ok"
+                ("database", "migrations", "clock", "worker", "tasks", "event_log", "brokers"), "ok"
             ),
         },
     )
@@ -101,6 +101,12 @@ def test_what_fails_is_named_to_those_who_may_read_metrics(
     assert checks["brokers"] == {broker.slug: "No connection to rabbit:5672."}
     BackgroundTask.objects.update(beat_at=timezone.now() - timedelta(minutes=1))
     assert ready(TOKEN)[1]["checks"]["worker"] == "The worker is not running."
+
+
+def test_a_clock_that_is_wrong_is_named(token: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "measure_skew", lambda: timedelta(seconds=-61))
+    found = ready(TOKEN)[1]["checks"]["clock"]
+    assert found.startswith("The clock of this host is 61.0 s behind the database's.")
 
 
 def test_a_database_that_does_not_answer_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

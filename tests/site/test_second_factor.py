@@ -64,6 +64,21 @@ def test_the_password_alone_opens_nothing(ada: User) -> None:
     assert is_signed_in(client)
 
 
+def test_a_code_is_used_once_whichever_process_is_asked(ada: User) -> None:
+    one, other, posted = Client(), Client(), code()
+    for client in (one, other):
+        sign_in(client)
+        answer = client.post("/second-factor/authenticate/", {"code": posted})
+        # Another process has another cache.
+        cache.clear()
+    assert is_signed_in(one)
+    assert not is_signed_in(other)
+    assert "This code is not correct." in answer.content.decode()
+    Authenticator.objects.update(data=Authenticator.objects.get().data | {"used": {posted: "2026"}})
+    assert other.post("/second-factor/authenticate/", {"code": posted}).status_code == 302
+    assert list(Authenticator.objects.get().data["used"]) == [posted]
+
+
 def test_wrong_codes_count_as_wrong_passwords_do(ada: User) -> None:
     client = Client()
     sign_in(client)

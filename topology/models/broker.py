@@ -26,7 +26,7 @@ class Broker(models.Model):
     """One vhost. Its slug never changes and is never given to another.
 
     `amqp_addresses` ("host:port") and `management_urls` have one for each node, separated by
-    commas. `silent` are those that do not answer the worker: the address -> why.
+    commas. `silent` are those that do not answer the worker: the address -> why and since when.
     """
 
     class SignIns(models.TextChoices):

@@ -7,6 +7,9 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
+
+from django.utils import timezone
 
 from topology.broker.address import Address, AddressError
 from topology.broker.amqp.connection import open_connection
@@ -95,10 +98,11 @@ def _timeout(name: str, address: Address) -> Trial:
 
 @dataclass(frozen=True)
 class AddressState:
-    """`why` it does not answer, "" while it does or nobody tried."""
+    """`why` it does not answer, "" while it does or nobody tried; since when the worker knows."""
 
     address: str
     why: str
+    since_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def has_several(broker: Broker) -> bool:
 def check_addresses(broker: Broker) -> bool:
     """Try each address, store which do not answer; returns whether that changed."""
     try:
-        silent = dict(probe_nodes(broker.address))
+        found = dict(probe_nodes(broker.address))
     except BrokerError:
         # The account or the certificate cannot be used: every poll reports it.
         return False
@@ -136,6 +140,12 @@ def check_addresses(broker: Broker) -> bool:
         amqp_addresses=broker.amqp_addresses,
         management_urls=broker.management_urls,
     )
+    before = {one.address: one.since_at for _, states in list_states(broker) for one in states}
+    now = timezone.now()
+    silent = {
+        address: {"why": why, "since": (before.get(address) or now).isoformat()}
+        for address, why in found.items()
+    }
     return silent != broker.silent and rows.update(silent=silent) > 0
 
 
@@ -143,9 +153,16 @@ def list_states(broker: Broker) -> Sequence[tuple[str, Sequence[AddressState]]]:
     """AMQP and the management API, each with its addresses."""
     amqp, api = broker.amqp_addresses.split(", "), broker.management_urls.split(", ")
     return [
-        (label, [AddressState(one, str(broker.silent.get(one, ""))) for one in addresses])
+        (label, [_state_of(one, broker.silent.get(one)) for one in addresses])
         for label, addresses in (("AMQP", amqp), ("Management", api))
     ]
+
+
+def _state_of(address: str, stored: Any) -> AddressState:
+    """As the row has it; one of an earlier version has a text without a time."""
+    if not isinstance(stored, dict):
+        return AddressState(address, str(stored or ""))
+    return AddressState(address, stored["why"], datetime.fromisoformat(stored["since"]))
 
 
 def describe_silent(broker: Broker) -> Iterator[str]:
@@ -153,11 +170,17 @@ def describe_silent(broker: Broker) -> Iterator[str]:
     for label, states in list_states(broker):
         silent = [one for one in states if one.why]
         if silent and len(states) > 1:
-            reasons = "; ".join(f"{one.address}: {one.why}" for one in silent)
+            reasons = "; ".join(f"{one.address}: {one.why}{_since(one)}" for one in silent)
             kind = "AMQP" if label == "AMQP" else "management"
             verb = "does" if len(silent) == 1 else "do"
             number = f"{len(silent)} of {len(states)} {kind} addresses"
             yield f"{number} of {broker.name} {verb} not answer ({reasons})."
+
+
+def _since(one: AddressState) -> str:
+    if one.since_at is None:
+        return ""
+    return f", since {timezone.localtime(one.since_at):%Y-%m-%d %H:%M}"
 
 
 def list_certificates(broker: Broker, now: datetime) -> Sequence[CertificateLine]:

@@ -41,6 +41,11 @@ class Command(BoardCommand):
             f"Paused replays: {found.replays}; paused migrations: {found.migrations}; ended "
             f"publish jobs: {found.publish_jobs}; marked scheduled changes: {found.changes}."
         )
+        if found.unknown:
+            self.stderr.write(
+                f"This version has no {', '.join(found.unknown)}, which the backup has. "
+                "On PostgreSQL their rows are not restored. Keep the backup if you need them."
+            )
         if found.has_other_keys:
             self.stderr.write(
                 "The keys of the backup are others than those of this process. Unset SECRET_KEY "

@@ -50,19 +50,18 @@ volumeMounts:
   valueFrom:
     secretKeyRef: {name: {{ $.Values.secretName }}, key: {{ . }}}
 {{- end }}
-- name: ALLOWED_HOSTS
-  value: {{ required "Set host." .Values.host | quote }}
+{{- $host := required "Set host." .Values.host }}
+{{- $own := dict "ALLOWED_HOSTS" $host }}
 {{- $tls := and .Values.ingress.enabled .Values.ingress.tlsSecretName }}
-- name: CSRF_TRUSTED_ORIGINS
-  value: {{ printf "%s://%s" (ternary "https" "http" (not (not $tls))) .Values.host | quote }}
+{{- $_ := set $own "CSRF_TRUSTED_ORIGINS" (printf "%s://%s" (ternary "https" "http" (not (not $tls))) $host) }}
 {{- if $tls }}
 {{- if not .Values.settings.FORWARDED_ALLOW_IPS }}
 {{- fail "Set settings.FORWARDED_ALLOW_IPS to the addresses of the ingress controller: else all people have its address, and one locks out all by wrong passwords." }}
 {{- end }}
-- name: BEHIND_TLS
-  value: "1"
+{{- $_ := set $own "BEHIND_TLS" "1" }}
 {{- end }}
-{{- range $name, $value := .Values.settings }}
+{{- /* A name twice would be refused: your settings win. */ -}}
+{{- range $name, $value := merge (dict) .Values.settings $own }}
 - name: {{ $name }}
   value: {{ $value | quote }}
 {{- end }}
