@@ -101,6 +101,9 @@ class ReplayBatch(models.Model):
     is the selection in words. `prepared_to` is the last message that has an item; items up to the
     position `claimed_to` have claimed their messages.
 
+    While it runs in `stages`, `canary` and `canary_seconds` are those of the stage after
+    `stages_done`. `requested_by` has asked for an approval of the draft as it is.
+
     `selected` = done + returned + failed + unknown + cancelled + excluded + pending; the counts
     change in the transaction that changes the items. `repeats` counts the items that may be
     repeats, `excluded` those of them that are not sent.
@@ -135,6 +138,12 @@ class ReplayBatch(models.Model):
     canary_goes_on = models.BooleanField(
         default=False, help_text="Resumes automatically if none is dead-lettered again."
     )
+    stages = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Percent, seconds of observation, and how many may be dead-lettered again.",
+    )
+    stages_done = models.PositiveSmallIntegerField(default=0)
     undo_seconds = models.PositiveIntegerField(default=0)
     most_replays = models.PositiveIntegerField(default=3)
     stop_after = models.PositiveIntegerField(
@@ -170,6 +179,15 @@ class ReplayBatch(models.Model):
         null=True, help_text="Outcomes are complete up to this time."
     )
 
+    name = models.CharField(max_length=100, blank=True, default="")
+    reason = models.CharField(max_length=500, blank=True, default="")
+    link = models.CharField(max_length=500, blank=True, default="")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
+    )
+    approved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
+    )
     work = models.OneToOneField(Work, models.PROTECT, null=True)
     started_at = models.DateTimeField(null=True)
     started_by = models.ForeignKey(

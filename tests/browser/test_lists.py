@@ -62,7 +62,7 @@ def test_rows_are_reached_selected_and_opened_by_keys(page: Page, ada: User, sit
     for key in ("j", "x", "c"):
         page.keyboard.press(key)
     page.wait_for_url("**/scheduled/changes/new/**")
-    page.go_back()
+    page.goto("/scheduled/")
     for key in ("j", "k", "Enter"):
         page.keyboard.press(key)
     expect(page.get_by_role("heading", name="first")).to_be_visible()

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from analytics.models import Firehose
-from delayboard.dead_letters.replay import observers, outcome
+from delayboard.dead_letters.replay import batch_state, observers, outcome
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -181,6 +181,29 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
     batch.items.filter(position=2).update(outcome=ReplayOutcome.DIED)
     judged = outcome.check_canary(batch, timezone.now())
     assert judged == outcome.CanaryResult("stop", DIED)
+
+
+def test_a_stage_goes_on_to_the_next_one_and_counts_its_own_deaths(
+    broker: Broker, known: Snapshot
+) -> None:
+    watch(broker)
+    stages = [[20.0, 60, 0], [80.0, 90, 1]]
+    batch = watching(broker, *[ItemState.DONE] * 2, canary_goes_on=True, stages=stages, canary=1)
+    assert outcome.check_canary(batch, timezone.now()).action == "go on"
+    now = timezone.now()
+    second = batch_state.end_watch(batch, now)
+    expected = {"stages_done": 1, "canary_until": None, "canary": 4, "canary_seconds": 90}
+    assert second == expected
+    for name, value in (second | {"canary_until": now}).items():
+        setattr(batch, name, value)
+    batch.items.filter(position__lte=2).update(outcome=ReplayOutcome.DIED)
+    judged = outcome.check_canary(batch, timezone.now())
+    assert judged.why.startswith(
+        "1 of the 1 of stage 2 were dead-lettered again, at most 1 may be."
+    )
+    batch.stages[1][2] = 0
+    assert outcome.check_canary(batch, timezone.now()).action == "stop"
+    assert batch_state.end_watch(batch, now) == {"stages_done": 2, "canary_until": now}
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:

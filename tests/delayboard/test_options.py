@@ -13,9 +13,11 @@ from delayboard.dead_letters.replay.options import (
     DEFAULTS,
     OptionError,
     Options,
+    Stage,
     format_options,
     read_batch_options,
     read_options,
+    suggest_stages,
 )
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.definitions import PROBE_PREFIX, TAP_PREFIX
@@ -99,6 +101,13 @@ def test_a_delay_has_its_topology_and_its_time() -> None:
         ({"canary_seconds": "2d"}, "canary_seconds"),
         ({"canary_seconds": "9" * 5000}, "canary_seconds"),
         ({"canary_goes_on": "perhaps"}, "canary_goes_on"),
+        ({"stages": "1%"}, "stages"),
+        ({"stages": "10% 5m, 1% 5m"}, "stages"),
+        ({"stages": "100% 5m"}, "stages"),
+        ({"stages": "nan% 5m"}, "stages"),
+        ({"stages": "1% 2d"}, "stages"),
+        ({"stages": "1% 5m -1"}, "stages"),
+        ({"stages": "1% 5m", "canary": "1"}, "stages"),
         ({"undo_seconds": "2h"}, "undo_seconds"),
         ({"most_replays": "0"}, "most_replays"),
         ({"limit": "0"}, "limit"),
@@ -109,6 +118,16 @@ def test_what_makes_no_sense_is_said_at_its_field(said: dict[str, str], field: s
         read_options(said)
     assert list(refused.value.problems) == [field]
     assert refused.value.problems[field].endswith(".")
+
+
+def test_stages_are_read_counted_and_written_back() -> None:
+    options = read_options({"stages": "1% 5m, 12.5% 90s 2", "canary_goes_on": "yes"})
+    assert options.stages == ((1.0, 300, 0), (12.5, 90, 2))
+    assert format_options(options)["stages"] == "1% 5m, 12.5% 1m 30s 2"
+    assert [Stage(*one).count(250) for one in options.stages] == [3, 32]
+    assert suggest_stages(5000, timedelta(0)) == "1% 1m, 10% 1m"
+    assert suggest_stages(50, timedelta(minutes=7)) == "10% 7m"
+    assert suggest_stages(9, timedelta(0)) == ""
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -12,7 +12,7 @@ from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import draft, know, signed_in, text_of
 from tests.site.replay_desk import SENT, page, press, some
 from tests.topology.builders import a_queue
-from topology.models import Broker, Role, Work
+from topology.models import AuditEntry, Broker, Role, Work
 
 pytestmark = pytest.mark.django_db
 
@@ -131,7 +131,63 @@ def test_how_long_the_first_ones_are_watched_is_said(broker: Broker) -> None:
         a_queue("dead"),
     )
     batch = a_batch(broker, some(broker))
-    assert "0s means one retry round of the target, 1m 30s." in page(batch)
+    assert "0s: one retry round of the target, 1m 30s." in page(batch)
+
+
+def test_a_draft_begins_in_the_suggested_stages_and_says_until_when(broker: Broker) -> None:
+    made = a_batch(broker, some(broker, 20))
+    assert "Suggested stages: 10 % (2), observed until" in page(made)
+    sent = SENT | {"canary": "7", "mode": "default", "plan": "suggested", "suggested": "10% 1m"}
+    said = {"name": "prices", "reason": "entered", "link": "https://tickets/1"}
+    start = reverse("replay_start", args=[made.pk])
+    signed_in(Role.OPERATOR, broker).post(start, sent | said)
+    made.refresh_from_db()
+    assert (made.stages, made.canary, made.canary_seconds) == ([[10.0, 60, 0]], 2, 60)
+    text = page(made)
+    assert all(words in text for words in (": prices</h1>", "entered", 'href="https://tickets/1"'))
+    details = AuditEntry.objects.get(action="replay started").details
+    assert (details["name"], details["link"]) == ("prices", "https://tickets/1")
+
+
+def test_a_link_that_is_none_starts_nothing(broker: Broker) -> None:
+    made = draft(broker)
+    text = press("start", made, reason="", link="javascript:alert(1)")
+    assert "Not started. The link must begin with https:// or http://." in text
+
+
+def test_a_second_person_approves_where_the_broker_wants_one(broker: Broker) -> None:
+    Broker.objects.update(needs_approval=True)
+    made = draft(broker)
+    first, second = (signed_in(Role.OPERATOR, broker) for _ in range(2))
+    start = reverse("replay_start", args=[made.pk])
+    assert "needs a second person" in text_of(first.post(start, follow=True))
+    made.refresh_from_db()
+    assert (made.is_draft, made.requested_by is None) == (True, False)
+    assert "You requested the approval" in text_of(first.post(start, follow=True))
+    with pytest.raises(batch_state.BatchError, match="need the approval of a second person"):
+        batch_state.start(None, made, despite_verdict=False)
+    # Who changes it asks again: nobody approves what was not seen.
+    options = reverse("replay_options", args=[made.pk])
+    second.post(options, SENT | {"mode": "typed", "key": "parked-work", "rate": "5"})
+    assert "needs a second person" in text_of(second.post(start, follow=True))
+    asker = ReplayBatch.objects.get().requested_by
+    assert "Approve and start replay" in text_of(first.get(reverse("replay_batch", args=[made.pk])))
+    first.post(start)
+    made = ReplayBatch.objects.get()
+    assert made.state == BatchState.RUNNING
+    assert (made.requested_by, made.approved_by) == (asker, made.started_by)
+    assert made.approved_by != asker
+
+
+def test_targets_with_one_verdict_are_one_row(broker: Broker) -> None:
+    made = draft(broker)
+    for key in ("a", "b"):
+        route = made.routes.order_by("pk")[0]
+        route.pk, route.routing_key, route.verdict = None, key, f"The message arrives in {key}."
+        route.items_number = 3
+        route.save()
+    text = page(made)
+    assert "2 targets" in text
 
 
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:

@@ -102,6 +102,7 @@ class BrokerForm(forms.ModelForm):
             "colour",
             "is_production",
             "is_read_only",
+            "needs_approval",
             "amqp_addresses",
             "vhost",
             "username",
@@ -116,6 +117,7 @@ class BrokerForm(forms.ModelForm):
             "environment": "Shown on every page of this broker, for example staging.",
             "is_production": "Publishing, discarding and deleting then require the broker name.",
             "is_read_only": "Delayboard changes no message and no object of this broker.",
+            "needs_approval": "One operator requests a replay, and another one starts it.",
             "amqp_addresses": (
                 "Host, or host:port. For a cluster, the addresses of all nodes, separated by "
                 "commas."
@@ -151,6 +153,7 @@ class BrokerForm(forms.ModelForm):
             "token_scope": "Token scope",
             "is_production": "Production broker",
             "is_read_only": "Read-only",
+            "needs_approval": "Replays need the approval of a second person",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

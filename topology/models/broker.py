@@ -42,6 +42,7 @@ class Broker(models.Model):
     colour = models.CharField(max_length=10, choices=Palette.choices, default=Palette.SLATE)
     is_production = models.BooleanField(default=False)
     is_read_only = models.BooleanField(default=False)
+    needs_approval = models.BooleanField(default=False)
     amqp_addresses = models.CharField(max_length=2000)
     vhost = models.CharField(max_length=255, default="/")
     management_urls = models.CharField(max_length=4000)

@@ -15,6 +15,7 @@ from django.db.models import F, Sum
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import claims
+from delayboard.dead_letters.replay.options import Stage
 from delayboard.models import BatchState, ReplayBatch
 from topology import audit, work
 from topology.models import Work, WorkState
@@ -52,7 +53,8 @@ class BatchError(Exception):
 def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
     """Let the worker send the draft. Raises BatchError, for bad verdicts without a typed yes too.
 
-    Its messages are claimed at once if they are few, else by the worker.
+    Where the broker needs an approval, the first person requests it and the second starts. Its
+    messages are claimed at once if they are few, else by the worker.
     """
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
@@ -60,6 +62,10 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
             raise BatchError(_explain_no_draft(locked))
         if locked.excluded and not locked.pending:
             raise BatchError(ONLY_REPEATS)
+        if locked.broker.needs_approval and not _is_approval(user, locked):
+            _update(locked, requested_by=user)
+            record_action(user, "replay approval requested", locked, messages=locked.pending)
+            return
         bad = count_bad_verdicts(locked)
         if bad and not despite_verdict:
             named = (f"{count} {name_ending(locked, ending)}" for ending, count in bad.items())
@@ -68,7 +74,12 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
                 "to replay all messages anyway."
             )
         _begin_work(user, locked)
-        record_action(user, "replay started", locked, messages=locked.pending, bad_verdicts=bad)
+        details = {"messages": locked.pending, "bad_verdicts": bad}
+        said = {"name": locked.name, "reason": locked.reason, "link": locked.link}
+        details |= {key: text for key, text in said.items() if text}
+        if locked.requested_by is not None:
+            details["requested by"] = locked.requested_by.get_username()
+        record_action(user, "replay started", locked, **details)
 
 
 def pause(user: Any, batch: ReplayBatch) -> None:
@@ -112,7 +123,7 @@ def resume(user: Any, batch: ReplayBatch) -> None:
             state_at=now,
             state_why=claims.describe_unavailable(locked),
             stop_after=locked.stop_after + more,
-            canary_until=locked.canary_until and min(now, locked.canary_until),
+            **end_watch(locked, now),
         )
         _release_work(locked, locked.publish_at if waits else None, error="")
         record_action(user, "replay resumed", locked)
@@ -133,6 +144,44 @@ def cancel(user: Any, batch: ReplayBatch) -> None:
             work.cancel(locked.work)
         _cancel_work(user, locked)
         record_action(user, "replay cancelled", locked)
+
+
+def end_watch(batch: ReplayBatch, now: datetime) -> dict[str, Any]:
+    """The columns with which a batch goes on after its first messages, or its present stage."""
+    if batch.canary_until is None:
+        return {}
+    done = batch.stages_done + 1
+    if done < len(batch.stages):
+        return {"stages_done": done, "canary_until": None, **_begin_stage(batch, done)}
+    over = {"stages_done": done} if batch.stages else {}
+    return {**over, "canary_until": min(now, batch.canary_until)}
+
+
+def _begin_stage(batch: ReplayBatch, place: int) -> dict[str, Any]:
+    if not batch.stages:
+        return {}
+    stage = Stage(*batch.stages[place])
+    return {"canary": stage.count(batch.to_send), "canary_seconds": stage.seconds}
+
+
+def _is_approval(user: Any, batch: ReplayBatch) -> bool:
+    """Whether somebody else requested it. Raises BatchError for nobody, and for the same person."""
+    if user is None:
+        raise BatchError(
+            f"Replays of {batch.broker} need the approval of a second person. Start it on its page."
+        )
+    if batch.requested_by_id == user.pk:
+        raise BatchError("You requested the approval. Another operator approves the replay.")
+    return batch.requested_by_id is not None
+
+
+def describe(batch: ReplayBatch, name: str, reason: str, link: str) -> None:
+    """Name a draft, and say why it is replayed. Raises BatchError for a link that is none."""
+    if link and not link.startswith(("https://", "http://")):
+        raise BatchError("The link must begin with https:// or http://.")
+    texts = {"name": name[:100], "reason": reason[:500], "link": link[:500]}
+    if ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT).update(**texts):
+        batch.refresh_from_db()
 
 
 def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
@@ -175,6 +224,8 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
         started_at=now,
         started_by=user,
         publish_at=now + timedelta(seconds=batch.undo_seconds) if waits else None,
+        approved_by=user if batch.requested_by_id else None,
+        **_begin_stage(batch, 0),
         work=own,
     )
     if batch.selected <= AT_ONCE:

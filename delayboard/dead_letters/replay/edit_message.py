@@ -196,6 +196,8 @@ def _lock_draft(item: ReplayItem, version: str) -> None:
         raise EditError({"": "The replay got other options at this moment: try again."})
     if read_version(item) != version:
         raise EditError({"": EDITED_MEANWHILE})
+    # Nobody approves what was not seen.
+    ReplayBatch.objects.filter(pk=batch.pk).update(requested_by=None)
 
 
 def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:

@@ -149,7 +149,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     edits = _read_edits(batch)
     items = read_items(batch, 0, AT_ONCE) if batch.selected <= AT_ONCE else []
     checked = checker.check_rows(items)
-    values = {**asdict(options), "limit": batch.limit}
+    values = {**asdict(options), "limit": batch.limit, "requested_by": None}
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
@@ -177,7 +177,7 @@ def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
         raise BatchError("The targets changed: the draft has to be checked again.")
     drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
     with transaction.atomic():
-        if not drafts.update(**asdict(options)):
+        if not drafts.update(**asdict(options), requested_by=None):
             raise BatchError(ONLY_A_DRAFT)
         record_action(user, "replay changed", batch)
     batch.refresh_from_db()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.core.exceptions import ValidationError
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import count_text, is_encodable
 from topology.definitions import find_own_queue_problem
-from topology.delays import EXAMPLES, format_delay
+from topology.delays import EXAMPLES, format_delay, parse_delay
 from topology.forms.fields import DelayField
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
@@ -22,6 +23,11 @@ FASTEST = 100_000
 YES = frozenset({"1", "on", "true", "yes"})
 NO = frozenset({"", "0", "off", "false", "no"})
 SECOND = timedelta(seconds=1)
+STAGES = (
+    "Enter stages such as “1% 5m, 10% 10m 2”: the share of the messages, how long it is observed, "
+    "and how many may be dead-lettered again."
+)
+MOST_STAGES = 5
 LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
 MOST_REPLAYS = "Enter a maximum number of replays from 1 to 1000."
@@ -48,7 +54,8 @@ class Options:
     `exchange` and `key` are the target of the mode `typed`; in the mode `delay`, `key` is the
     destination of the delay, "" for the queue where each message first failed. `rate` None is
     unlimited, `limit` None is all messages. Without `canary_seconds` the first ones are observed
-    for one round of the longest retry; after a shorter time a user resumes.
+    for one round of the longest retry; after a shorter time a user resumes. `stages` are those of
+    `Stage`, in place of a canary.
     """
 
     mode: TargetMode = TargetMode.DEFAULT
@@ -61,6 +68,7 @@ class Options:
     canary: int = 0
     canary_seconds: int = 0
     canary_goes_on: bool = False
+    stages: tuple[tuple[float, int, int], ...] = ()
     undo_seconds: int = 0
     most_replays: int = 3
     stop_after: int = 10
@@ -123,6 +131,64 @@ class _Seconds(DelayField):
         return format_delay(value * SECOND) if isinstance(value, int) else value
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A first part of a replay: it is observed for some seconds before more is sent.
+
+    `percent` is of all messages, with those of earlier stages. The replay pauses when more than
+    `most_died` of them were dead-lettered again.
+    """
+
+    percent: float
+    seconds: int
+    most_died: int = 0
+
+    def count(self, total: int) -> int:
+        """How many of `total` messages are sent up to its end, at least one."""
+        return max(1, math.ceil(total * self.percent / 100))
+
+    def __str__(self) -> str:
+        died = f" {self.most_died}" if self.most_died else ""
+        return f"{self.percent:g}% {format_delay(SECOND * self.seconds)}{died}"
+
+
+def suggest_stages(total: int, watch: timedelta) -> str:
+    """Stages for so many messages, each observed for at least one retry round; "" for few."""
+    seconds = min(max(-(-watch // SECOND), 60), LONGEST_CANARY // SECOND)
+    percents = (1, 10) if total >= 100 else (10,) if total >= 10 else ()
+    return ", ".join(str(Stage(percent, seconds)) for percent in percents)
+
+
+class _Stages(forms.Field):
+    """Stages as a person types them; stored as lists for JSON."""
+
+    def clean(self, value: Any) -> Any:
+        parts = [part.split() for part in (value or "").split(",") if part.strip()]
+        try:
+            stages = [_read_stage(*part) for part in parts]
+        except (TypeError, ValueError):
+            raise ValidationError(STAGES) from None
+        percents = [stage.percent for stage in stages]
+        if percents != sorted(set(percents)) or len(stages) > MOST_STAGES:
+            raise ValidationError(
+                f"Enter at most {MOST_STAGES} stages, each with a larger share than the one before."
+            )
+        return tuple(map(astuple, stages))
+
+    def prepare_value(self, value: Any) -> Any:
+        stages = [] if isinstance(value, str) else [str(Stage(*one)) for one in value or ()]
+        return value if isinstance(value, str) else ", ".join(stages)
+
+
+def _read_stage(share: str, span: str, most_died: str = "0") -> Stage:
+    """Raises ValueError."""
+    percent, seconds = float(share.removesuffix("%")), -(-parse_delay(span) // SECOND)
+    is_valid = 0 < percent < 100 and 0 < seconds <= LONGEST_CANARY // SECOND
+    if not is_valid or not 0 <= int(most_died) <= MOST:
+        raise ValueError(share)
+    return Stage(percent, seconds, int(most_died))
+
+
 class _Yes(forms.Field):
     def clean(self, value: Any) -> bool:
         text = (value or "").strip().lower()
@@ -175,6 +241,7 @@ class OptionsForm(forms.Form):
     canary = _Number(0, MOST, "Enter a number of messages; 0 means no canary.")
     canary_seconds = _Seconds(LONGEST_CANARY)
     canary_goes_on = _Yes(required=False)
+    stages = _Stages(required=False)
     undo_seconds = _Seconds(LONGEST_UNDO)
     most_replays = _Number(1, 1000, MOST_REPLAYS)
     stop_after = _Number(0, MOST, STOP_AFTER)
@@ -188,7 +255,10 @@ class OptionsForm(forms.Form):
             name: value for name, value in self.cleaned_data.items() if value not in ("", None)
         }
         self.options = Options(**found)
-        if not self.options.canary and (self.options.canary_seconds or self.options.canary_goes_on):
+        if self.options.canary and self.options.stages:
+            self.add_error("stages", "Enter stages or a number of canary messages, not both.")
+        is_staged = self.options.canary or self.options.stages
+        if not is_staged and (self.options.canary_seconds or self.options.canary_goes_on):
             name = "canary_seconds" if self.options.canary_seconds else "canary_goes_on"
             self.add_error(name, "Enter a number of canary messages, or leave this empty.")
         for name, why in _find_target_problems(self.options, self.errors).items():
@@ -223,7 +293,16 @@ def format_options(options: Options) -> dict[str, str]:
 def read_batch_options(batch: ReplayBatch) -> Options:
     """The options that a batch was prepared with."""
     found = {option.name: getattr(batch, option.name) for option in fields(Options)}
-    return Options(**{**found, "mode": TargetMode(batch.mode), "order": Order(batch.order)})
+    found |= {"mode": TargetMode(batch.mode), "order": Order(batch.order)}
+    if batch.stages:
+        # A started stage has its own numbers there.
+        found |= {"canary": 0, "canary_seconds": 0}
+    return Options(**{**found, "stages": tuple(map(tuple, batch.stages))})
+
+
+def read_stages(text: str) -> list[Stage]:
+    """The stages of a text that is valid."""
+    return [Stage(*one) for one in _Stages().clean(text)]
 
 
 def find_target_problems(exchange: str, key: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import observers, seen_messages
 from delayboard.dead_letters.replay.observers import Scene
+from delayboard.dead_letters.replay.options import Stage
 from delayboard.dead_letters.replay.seen_messages import Mark
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.background_task import Beat
@@ -313,9 +314,14 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     """Whether the rest may follow the first ones, which were published before `canary_until`."""
     first = _read_first(batch)
     number = len(first)
+    if batch.stages and not number:
+        return CanaryResult("go on", "A stage adds no message to the one before.")
+    stage = batch.stages_done + 1
+    part = f"the {number} of stage {stage}" if batch.stages else f"the first {number}"
     died = sum(outcome == ReplayOutcome.DIED for _, outcome in first)
-    if died:
-        died_again = f"{died} of the first {number} were dead-lettered again."
+    allowed = batch.stages[batch.stages_done][2] if batch.stages_done < len(batch.stages) else 0
+    if died > allowed:
+        died_again = f"{died} of {part} were dead-lettered again."
         return CanaryResult("stop", f"The canary failed: {died_again}")
     unconfirmed = sum(state != ItemState.DONE for state, _ in first)
     if unconfirmed == number:
@@ -328,9 +334,11 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
             f"{batch.canary_until:%Y-%m-%d %H:%M:%S} UTC: {span}."
         )
         return CanaryResult("wait", sentence)
-    quiet = f"No death of the first {number} was observed."
+    quiet = f"No death of {part} was observed."
+    if died:
+        quiet = f"{died} of {part} were dead-lettered again, at most {allowed} may be."
     if unconfirmed:
-        why = f"The broker did not confirm {unconfirmed} of the first {number}."
+        why = f"The broker did not confirm {unconfirmed} of {part}."
         return CanaryResult("ask", why)
     if not batch.canary_goes_on:
         return CanaryResult("ask", f"{quiet} Resume the replay manually.")
@@ -358,7 +366,12 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
 
 
 def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
-    """The states and outcomes of the first that were sent; others may lie between them."""
+    """The states and outcomes of the first that were sent; others may lie between them.
+
+    In stages, those of the present stage alone.
+    """
     order = "-position" if batch.order == Order.NEWEST else "position"
     rows = batch.items.filter(attempts__gt=0).order_by(order)
-    return list(rows.values_list("state", "outcome")[: batch.canary])
+    earlier = Stage(*batch.stages[batch.stages_done - 1]) if batch.stages_done else None
+    after = earlier.count(batch.to_send) if earlier else 0
+    return list(rows.values_list("state", "outcome")[after : max(after, batch.canary)])

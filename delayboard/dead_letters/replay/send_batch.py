@@ -15,7 +15,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import claims, outcome
-from delayboard.dead_letters.replay.batch_state import NOT_ANSWERED, BatchLease, Request
+from delayboard.dead_letters.replay.batch_state import (
+    NOT_ANSWERED,
+    BatchLease,
+    Request,
+    end_watch,
+)
 from delayboard.dead_letters.replay.parked_source import (
     CHECK_AGAIN_SECONDS,
     ParkedMessageSource,
@@ -124,13 +129,12 @@ class Sending:
     def _watch(self, batch: ReplayBatch) -> None:
         now = timezone.now()
         checked = outcome.check_canary(batch, now)
-        over = {"canary_until": min(now, batch.canary_until or now)}
         if checked.action == "wait":
             self.lease.wait_until(now + WATCH_EVERY)
         elif checked.action == "go on":
-            self.lease.set_state(BatchState.RUNNING, checked.why, **over)
+            self.lease.set_state(BatchState.RUNNING, checked.why, **end_watch(batch, now))
         else:
-            self.lease.pause_itself(checked.why, **over)
+            self.lease.pause_itself(checked.why, canary_until=min(now, batch.canary_until or now))
 
     def _pass(self, batch: ReplayBatch) -> None:
         """Send until it is through, or something is wanted, for as long as one look is good."""

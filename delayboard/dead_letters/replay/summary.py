@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -63,7 +64,7 @@ PACE_OVER = timedelta(seconds=10)
 # Seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
 MOST_FAILURES = 3
-PAGE = 50
+PAGE = 25
 # Where these lead is worked out from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 SHOWN = {
@@ -312,6 +313,34 @@ def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, st
         for value, number in numbers.items()
         if value and (number != 0 or value == asked)
     ]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Targets with one verdict: a row of a dry run."""
+
+    routes: Sequence[ReplayRoute]
+
+    @property
+    def first(self) -> ReplayRoute:
+        return self.routes[0]
+
+    @property
+    def number(self) -> int:
+        return sum(route.items_number for route in self.routes)
+
+
+def fold_routes(routes: Iterable[ReplayRoute]) -> list[Verdict]:
+    """One row for each verdict, in the order of the targets."""
+    folded: dict[tuple[bool, str], list[ReplayRoute]] = {}
+    for route in routes:
+        # A verdict names its target; of two that end the same way, the words differ in it only.
+        names = {"exchange": route.exchange, "key": route.routing_key}
+        words = route.verdict
+        for name in sorted(filter(None, names.values()), key=len, reverse=True):
+            words = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", "", words)
+        folded.setdefault((route.is_good, words), []).append(route)
+    return [Verdict(each) for each in folded.values()]
 
 
 def redact_route(route: ReplayRoute) -> ReplayRoute:

@@ -116,7 +116,7 @@ function moveCursor(step) {
   next.setAttribute("data-cursor", "");
   next.scrollIntoView({ block: "nearest" });
   // What a screen reader reads, and where Tab goes on.
-  next.querySelector("a, summary, input")?.focus({ preventScroll: true });
+  (next.querySelector("a, summary") ?? next.querySelector("input"))?.focus({ preventScroll: true });
 }
 
 function clearSelection() {

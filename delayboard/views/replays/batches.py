@@ -20,7 +20,7 @@ from delayboard.dead_letters.replay.summary import describe_pace
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.views.replays.options import options_of
+from delayboard.views.replays.options import options_of, plan_of
 from delayboard.views.show_refusal import show_refusal
 from topology import access, audit, redaction, snapshots
 from topology.database import paging
@@ -38,7 +38,8 @@ def with_batch(role: Role, *, changes: bool = True) -> Callable[[access.View], a
     def decorate(view: access.View) -> access.View:
         @wraps(view)
         def guarded(request: HttpRequest, pk: int, **more: Any) -> HttpResponse:
-            related = ("broker", "work", "created_by", "started_by", "topology", "parking__work")
+            people = ("created_by", "started_by", "requested_by", "approved_by")
+            related = ("broker", "work", *people, "topology", "parking__work")
             rows = ReplayBatch.objects.select_related(*related).defer(*LONG)
             batch = get_object_or_404(rows, pk=pk)
             access.require(request.user, batch.broker, role, request=request if changes else None)
@@ -118,7 +119,12 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
             "failed": batch.died + batch.remaining,
             "hides_history": hides_history(rules),
         }
-    return render(request, "delayboard/replay_batch.html", context | more)
+    context |= more
+    if batch.is_draft:
+        values = context["options"]["values"]
+        context["plan"] = plan_of(batch, values, context.get("longest_round", timedelta(0)), now)
+        context["is_own_request"] = batch.requested_by_id == request.user.pk
+    return render(request, "delayboard/replay_batch.html", context)
 
 
 def _diff(
@@ -178,8 +184,9 @@ def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str
         "dry": dry,
         "no_longer_free": summary.count_taken(batch),
         "died_before": summary.count_died_before(batch) if batch.is_draft else 0,
-        "routes": [summary.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
+    routes = [summary.redact_route(route) for route in dry.routes] if hides else dry.routes
+    found["verdicts"] = summary.fold_routes(routes)
     items = summary.read_page(batch, item_filter, request.GET.get("after", ""))
     if hides:
         for item in items.rows:

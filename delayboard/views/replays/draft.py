@@ -32,6 +32,7 @@ from topology.views.redirect_back import next_of
 LONGEST_QUERY = 500
 # As many as a page of messages has, and then some.
 MOST_PARKED_MESSAGES = 1000
+ASKED = "Another operator opens this page, checks the dry run and starts the replay."
 CHANGED = (
     "The options changed, so Delayboard repeated the dry run and published nothing. "
     "Check the new dry run, then start the replay."
@@ -134,7 +135,13 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
                 return redirect("replay_batch", pk=batch.pk)
             if options != known:
                 make_draft.change_sending(request.user, batch, options)
+        if "reason" in request.POST:
+            texts = (request.POST.get(name, "") for name in ("name", "reason", "link"))
+            batch_state.describe(batch, *(clean(text).strip() for text in texts))
         batch_state.start(request.user, batch, despite_verdict=typed == "yes")
+        batch.refresh_from_db()
+        if batch.is_draft:
+            messages.success(request, f"{batch.broker} needs a second person. {ASKED}")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest
@@ -40,6 +41,16 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
         found["limit"] = str(batch.limit)
+    # Of the ways to begin, the fields of the one that is chosen.
+    match sent.get("plan"):
+        case "once":
+            found |= {"canary": "", "canary_seconds": "", "stages": "", "canary_goes_on": ""}
+        case "canary":
+            found["stages"] = ""
+        case "suggested":
+            found |= {"canary": "", "canary_seconds": "", "stages": sent.get("suggested", "")}
+        case "stages":
+            found |= {"canary": "", "canary_seconds": ""}
     # Only a draft with repeats has this question.
     found["include_repeats"] = (
         sent.get("include_repeats", "") if batch.repeats else "yes" * batch.include_repeats
@@ -59,6 +70,29 @@ def options_of(batch: ReplayBatch) -> dict[str, Any]:
     """The form as the batch has it."""
     known = options.read_batch_options(batch)
     return _form(batch, options.format_options(known), {}) | {"words": words(known)}
+
+
+def plan_of(
+    batch: ReplayBatch, values: Mapping[str, str], watch: timedelta, now: datetime
+) -> dict[str, Any]:
+    """How a draft may begin: the choice that is made, the suggested stages, until when each of
+    them, or a canary, would be observed if the replay were started now.
+    """
+    begins_at = now + options.SECOND * batch.undo_seconds
+    suggested = options.suggest_stages(batch.pending, watch)
+    stages = []
+    for stage in options.read_stages(suggested):
+        begins_at += options.SECOND * stage.seconds
+        stages.append((stage, stage.count(batch.to_send), begins_at))
+    span = options.SECOND * batch.canary_seconds or watch
+    chosen = values.get("stages", "")
+    way = "stages" if chosen else "canary" if values.get("canary", "0") not in ("", "0") else "once"
+    return {
+        "chosen": "suggested" if chosen and chosen == suggested else way,
+        "suggested": suggested,
+        "stages": stages,
+        "canary_until": now + options.SECOND * batch.undo_seconds + span,
+    }
 
 
 def options_sent(request: HttpRequest, batch: ReplayBatch, error: OptionError) -> dict[str, Any]:
@@ -90,6 +124,8 @@ def words(known: Options) -> str:
     """The options in one line."""
     rate = "no rate limit" if known.rate is None else f"at most {known.rate:g} messages per second"
     parts = [str(known.mode.label), str(known.order.label), rate]
+    if known.stages:
+        parts.append(f"in stages {options.format_options(known)['stages']}")
     if known.canary:
         parts.append(f"canary of {known.canary}")
     if known.undo_seconds:
