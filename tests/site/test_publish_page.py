@@ -202,6 +202,22 @@ def test_the_same_parked_message_sent_twice_is_published_once(broker: Broker) ->
     assert Publication.objects.get() == row
 
 
+def test_what_is_missing_to_follow_a_message_is_enabled_on_the_page(pair: Topology) -> None:
+    know(pair.broker, *pair.definitions)
+    Topology.objects.update(state=State.APPLIED, is_adopted=True, tap_type="none")
+    client, values = signed_in(Role.OPERATOR), {"topology": pair.slug, "delay": "15s", "body": "x"}
+    text = text_of(client.post(reverse("publish"), {**values, "predict": "1"}))
+    assert 'name="enable" value="recording"' in text
+    assert text.count('class="primary"') == 1
+    # Nothing listens at this broker: the refusal is shown, and the form keeps what was typed.
+    text = text_of(client.post(reverse("publish"), {**values, "enable": "recording"}))
+    assert "Recording not enabled." in text
+    assert 'value="15s"' in text
+    Topology.objects.update(tap_type="classic")
+    text = text_of(client.post(reverse("publish"), {**values, "predict": "1"}))
+    assert 'name="enable"' not in text
+
+
 def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:
     know(broker)
     values = {"broker": broker.slug, "exchange": "<b>", "routing_key": "x", "predict": "1"}

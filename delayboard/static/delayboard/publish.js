@@ -33,6 +33,14 @@ async function predict() {
 
 function schedulePrediction() {
   clearTimeout(pause);
+  // What is typed is no longer what was predicted.
+  const button = document.querySelector("[data-publish]");
+  if (button) {
+    button.name = "predict";
+    button.textContent = "Predict route";
+    button.className = "primary";
+    delete button.dataset.publish;
+  }
   pause = setTimeout(predict, PAUSE_MS);
 }
 

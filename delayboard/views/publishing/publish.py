@@ -14,6 +14,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
+from analytics.models import Firehose
+from analytics.recorder import firehose_switch as switch
+from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob, PublishTemplate
 from delayboard.publishing.form_offers import (
@@ -26,6 +29,7 @@ from delayboard.publishing.form_offers import (
 from delayboard.publishing.publish_job import request_job
 from delayboard.publishing.publish_message import (
     AlreadySent,
+    Observer,
     OutgoingMessage,
     Prediction,
     find_observer,
@@ -35,12 +39,14 @@ from delayboard.publishing.publish_message import (
 from delayboard.publishing.track import make_steps, track, track_all
 from delayboard.views.confirm_production import Effect, confirmation
 from delayboard.views.publishing.publish_start import clone_peeked, read_start
+from delayboard.views.show_refusal import show_refusal
 from topology import access, snapshots
-from topology.broker.errors import alarm_sentence
+from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text
-from topology.models import Role, Topology
+from topology.models import Broker, Role, State, Topology
 from topology.operations.ownership import Refusal
+from topology.operations.provision import start_recording
 
 # The buttons that publish.
 SENDING = {"send", "send_many"}
@@ -77,12 +83,44 @@ def publish(request: HttpRequest) -> HttpResponse:
         elif form.check_target(known.snapshot.definitions):
             prediction = predict_message(broker, known.snapshot, outgoing)
             context["prediction"] = prediction
-            context["observer"] = find_observer(
-                broker, outgoing.topology, outgoing.target, prediction
-            )
+            observer = find_observer(broker, outgoing.topology, outgoing.target, prediction)
+            if "enable" in request.POST and observer.topology:
+                _enable(request, observer.topology)
+                observer = find_observer(broker, outgoing.topology, outgoing.target, prediction)
+            missing = _find_missing(request, broker, observer) if prediction.is_good else ""
+            context |= {"observer": observer, "missing": missing}
             if "send" in request.POST or ("send_many" in request.POST and form.check_many()):
                 return _published(request, form, outgoing, prediction, context)
     return _page(request, form, context)
+
+
+def _find_missing(request: HttpRequest, broker: Broker, observer: Observer) -> str:
+    """What would observe the delivery: "recording", "firehose", "ask" for the page of the firehose,
+    or "" for nothing."""
+    topology = observer.topology
+    if topology is None or not observer.unobservable_why or topology.state != State.APPLIED:
+        return ""
+    could = {tap.phase for tap in topology.pattern.taps(topology.parsed)}
+    if topology.is_recordable and "exit" in could:
+        return "recording"
+    if Firehose.objects.filter(broker=broker).exists() or waits_in_work_queue(topology):
+        return ""
+    may_switch = access.may(request.user, broker, Role.ADMIN) and not broker.is_production
+    return "firehose" if may_switch else "ask"
+
+
+def _enable(request: HttpRequest, topology: Topology) -> None:
+    """Recording of the topology, or the firehose of its virtual host; the form stays as it is."""
+    if request.POST["enable"] == "firehose":
+        access.require(request.user, topology.broker, Role.ADMIN, request=request)
+        with show_refusal(request, "Firehose not enabled.", switch.Refusal, BrokerError):
+            switch.switch_on(request.user, topology.broker)
+            messages.success(request, "Firehose enabled.")
+        return
+    access.require(request.user, topology.broker, Role.OPERATOR, request=request)
+    with show_refusal(request, "Recording not enabled.", Refusal, BrokerError):
+        start_recording(request.user, topology)
+        messages.success(request, "Recording enabled.")
 
 
 def _page(request: HttpRequest, form: PublishForm, context: dict[str, Any]) -> HttpResponse:
