@@ -112,6 +112,8 @@ def needs_database(arguments: Sequence[str]) -> bool:
     name = arguments[1] if len(arguments) > 1 else ""
     if name in MIGRATING or {"-h", "--help"} & set(arguments) or checks_file(arguments):
         return False
+    if any(one.partition("=")[0] == "--server" for one in arguments):
+        return False
     django.setup()
     return get_commands().get(name) in OURS | ACCOUNTS
 

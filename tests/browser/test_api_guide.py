@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -10,15 +12,19 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 from django.db import connection
+from mcp import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from pytest_django import Settings
 
 from delayboard.dead_letters.replay import run_in_process
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
-from tests.builders import make_broker, make_user
+from tests.builders import make_broker, make_pair, make_user
+from tests.commands import run
 from tests.real_broker import replaying
 from tests.site.api_client import api_of
 from topology.models import AuditEntry, Role
@@ -80,6 +86,60 @@ def test_a_group_is_replayed_by_curl_as_the_document_says(
     }
     started = AuditEntry.objects.get(action="replay started")
     assert (started.username, started.details["token"]) == ("ann", "test")
+
+
+def test_commands_work_through_the_api(vhost: Vhost, site_url: str, tmp_path: Path) -> None:
+    pair = make_pair(make_broker(vhost))
+    file = tmp_path / "token"
+    file.write_text(api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR).secret + "\n")
+    elsewhere = ("--json", "--server", site_url, "--token-file", str(file))
+    assert run("plan", pair.slug, *elsewhere)[0] == 1
+    code, text, _ = run("apply", pair.slug, "--dry-run", *elsewhere)
+    assert (code, json.loads(text)["dry_run"]) == (0, True)
+    assert run("apply", pair.slug, *elsewhere)[0] == 0
+    code, text, _ = run("plan", pair.slug, *elsewhere)
+    assert (code, text) == run("plan", pair.slug, "--json")[:2]
+    assert code == 0
+    assert run("verify", pair.slug, *elsewhere)[0] == 0
+    entry = AuditEntry.objects.get(action="topology verified")
+    assert (entry.username, entry.details["token"]) == ("ann", "test")
+    assert run("teardown", pair.slug, *elsewhere)[0] == 0
+    code, _, error = run("apply", pair.slug, *elsewhere)
+    assert (code, "is deleted" in error) == (1, True)
+    assert run("plan", "none", *elsewhere)[0] == 2
+    assert "Add --json" in run("plan", pair.slug, *elsewhere[1:])[2]
+    assert "has no token" in run("plan", "x", *elsewhere[:-1], "/dev/null")[2]
+    assert (
+        "did not answer"
+        in run("plan", "x", "--json", "--server", "http://127.0.0.1:9", *elsewhere[3:])[2]
+    )
+
+
+def test_an_agent_reads_by_tools_and_changes_nothing(site_url: str, tmp_path: Path) -> None:
+    broker = make_broker(name="Orders")
+    file = tmp_path / "token"
+    file.write_text(api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR).secret)
+    arguments = ["-m", "delayboard", "mcp", "--server", site_url, "--token-file", str(file)]
+    variables = {"DELAYBOARD_VAR": str(tmp_path / "var"), "PATH": "/usr/bin:/bin"}
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=variables)
+
+    async def talk() -> None:
+        async with stdio_client(server) as streams, ClientSession(*streams) as session:
+            await session.initialize()
+            names = {one.name for one in (await session.list_tools()).tools}
+            assert {"list_brokers", "get_parked", "verify_topology"} <= names
+            assert names.isdisjoint({"apply_topology", "start_replay", "publish"})
+            found: Any = await session.call_tool("get_broker", {"broker": broker.slug})
+            assert json.loads(found.content[0].text)["name"] == "Orders"
+            refused: Any = await session.call_tool("get_broker", {"broker": "../runs"})
+            assert refused.is_error
+            assert "does not exist" in refused.content[0].text
+            changed = await session.call_tool("start_replay", {"replay": 1})
+            assert changed.is_error
+            prompts: Any = await session.get_prompt("check_broker", {"broker": broker.slug})
+            assert broker.slug in prompts.messages[0].content.text
+
+    asyncio.run(asyncio.wait_for(talk(), 60))
 
 
 @pytest.mark.long

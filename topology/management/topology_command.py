@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 
@@ -15,6 +16,7 @@ from topology.content.text import count_of, visible
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_topology
+from topology.management.server import Server, add_server, open_server
 from topology.models import State, Topology
 from topology.provisioning.edit import Removal
 from topology.provisioning.plan import Plan, title
@@ -34,11 +36,18 @@ class Result:
 
 
 class TopologyCommand(BoardCommand):
-    """Exits with ExitCode.NO for a result that is not good."""
+    """Exits with ExitCode.NO for a result that is not good.
+
+    `operation` is the method and the name of the operation of the API, "" where there is none.
+    """
+
+    operation = ""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the topology's slug, as in the page's address")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
+        if self.operation:
+            add_server(parser)
 
     def add_confirmation(self, parser: CommandParser, dry_run: str, confirm: str) -> None:
         """Of a command that changes the broker."""
@@ -62,6 +71,9 @@ class TopologyCommand(BoardCommand):
         return {**head, **result.fields}
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if self.operation and (server := open_server(options)):
+            self._ask(server, options)
+            return
         topology = find_topology(options["topology"])
         result = self.act(topology, options)
         if options["json"]:
@@ -71,6 +83,22 @@ class TopologyCommand(BoardCommand):
             for line in result.lines:
                 self.stdout.write(visible(line))
         if not result.is_good:
+            sys.exit(ExitCode.NO)
+
+    def _ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        """Print the document that the API answers. Raises CommandError."""
+        if not options["json"]:
+            raise BadInput("--server prints documents. Add --json.")
+        if options.get("replace"):
+            raise BadInput("The API replaces no queues. Use --replace without --server.")
+        method, name = self.operation.split()
+        path = f"topologies/{quote(options['topology'], safe='')}/{name}"
+        values = {flag: "true" for flag in ("dry_run", "without_tap") if options.get(flag)}
+        body = {"confirm": options["confirm"]} if name == "teardown" else None
+        document = server.call(method, path, values, body)
+        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
+        is_refused = bool(document.get("refusal"))
+        if not document.get("in_sync", document.get("holds", not is_refused)):
             sys.exit(ExitCode.NO)
 
 

@@ -22,6 +22,7 @@ from topology.operations import provision, replace_queue
 
 
 class Command(TopologyCommand):
+    operation = "POST apply"
     help = (
         "Apply a topology: create its missing objects in the broker and start monitoring. Exit "
         f"code: 0 if all objects exist now, {EXIT_CODES} With --dry-run, 1 also if the plan "

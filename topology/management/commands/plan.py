@@ -22,6 +22,7 @@ from topology.provisioning.plan import Plan
 
 
 class Command(TopologyCommand):
+    operation = "GET plan"
     help = (
         "Show what applying a topology would create. Changes nothing. Exit code: 0 if the "
         "topology is applied and in sync, 1 with differences, 2 if the input is wrong or the "

@@ -17,6 +17,7 @@ NOTHING = Teardown((), (), (), ())
 
 
 class Command(TopologyCommand):
+    operation = "POST teardown"
     help = (
         "Delete the objects that Delayboard created for a topology. Objects that others created "
         f"remain. Exit code: 0 if they are deleted, {EXIT_CODES} With --dry-run, 1 also if the "

@@ -19,6 +19,7 @@ from topology.provisioning.verify import Verification
 
 
 class Command(TopologyCommand):
+    operation = "POST verify"
     help = (
         "Verify a topology: compare every argument and trace the route of a probe for each delay. "
         "Changes and publishes nothing. Exit code: 0 if every check passes, 1 if a check fails, "
