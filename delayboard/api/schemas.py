@@ -426,6 +426,7 @@ class ReplayOptions(Body):
     canary: int | None = None
     canary_seconds: int | None = None
     canary_goes_on: bool | None = None
+    stages: str | None = None
     undo_seconds: int | None = None
     most_replays: int | None = None
     stop_after: int | None = None
@@ -446,9 +447,14 @@ class ReplayRequest(ReplayOptions):
 class ReplayStart(Body):
     """`despite_verdict` starts although messages have a bad verdict.
 
-    The other fields change these options of the draft.
+    `name`, `reason` and `link` (of a ticket) are shown. The other fields change these options of
+    the draft. `stages` are such as “1% 5m, 10% 10m 2”, in place of a canary.
     """
 
+    name: str | None = Field(default=None, max_length=100)
+    reason: str | None = Field(default=None, max_length=500)
+    link: str | None = Field(default=None, max_length=500)
+    stages: str | None = None
     canary: int | None = None
     canary_seconds: int | None = None
     canary_goes_on: bool | None = None
@@ -459,7 +465,10 @@ class ReplayStart(Body):
 
 
 class Replay(Schema):
-    """As `replay_dead_letters --json` prints it."""
+    """As `replay_dead_letters --json` prints it.
+
+    A draft with `approval_requested_by` is started by another person.
+    """
 
     kind: str
     replay: int
@@ -476,6 +485,8 @@ class Replay(Schema):
     may_be_duplicated: int
     delivered: int
     died_again: int
+    name: str
+    approval_requested_by: str | None
 
 
 class DryRun(Schema):

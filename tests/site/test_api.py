@@ -260,6 +260,21 @@ def test_production_needs_the_name_of_the_broker(pair: Topology) -> None:
     assert ReplayBatch.objects.get().started_by == User.objects.get()
 
 
+def test_another_person_approves_a_replay_and_no_other_token_of_the_first(pair: Topology) -> None:
+    batch = draft(pair.broker)
+    Broker.objects.update(needs_approval=True)
+    ann, address = make_user("ann", Role.OPERATOR), f"replays/{batch.pk}/start"
+    body = {"despite_verdict": True, "stages": "50% 1m", "reason": "fixed in 4.2"}
+    asked = api_of(ann, Role.OPERATOR).post(address, body).json()
+    assert (asked["state"], asked["approval_requested_by"]) == ("draft", "ann")
+    again = api_of(ann, Role.OPERATOR, name="another").post(address, body)
+    assert (again.status_code, "Another operator" in again.json()["detail"]) == (409, True)
+    bob = api_of(make_user("bob", Role.OPERATOR), Role.OPERATOR).post(address, body).json()
+    assert bob["state"] in ("waiting", "running")
+    batch.refresh_from_db()
+    assert (batch.stages, batch.reason) == ([[50.0, 60, 0]], "fixed in 4.2")
+
+
 def test_a_document_is_that_of_the_command(pair: Topology) -> None:
     """Of two commands; the others have the same functions."""
     batch = draft(pair.broker)

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Router, Status
 
+from analytics.events import clean
 from delayboard.api import schemas
 from delayboard.api.guard import make_page, needs, open_broker, require_name
 from delayboard.api.problem import Problem
@@ -34,7 +35,8 @@ def list_replays(
     rows = ReplayBatch.objects.filter(broker__in=access.choose_brokers(request).shown)
     rows = rows.exclude(state__in=ENDED_BATCH) if open else rows
     return make_page(
-        read_page(rows.defer("parked_messages"), after, PAGE), summary.make_replay_record
+        read_page(rows.select_related("requested_by").defer("parked_messages"), after, PAGE),
+        summary.make_replay_record,
     )
 
 
@@ -128,14 +130,22 @@ def change_replay(
 def start_replay(
     request: HttpRequest, response: HttpResponse, replay: int, body: schemas.ReplayStart
 ) -> Any:
-    """Let the worker publish the messages of a draft, the canary first."""
+    """Let the worker publish the messages of a draft, the canary or the first stage first.
+
+    Where the broker needs an approval, the first person requests it and another one starts.
+    """
     batch = _open(request, replay, Role.OPERATOR)
     require_name(batch.broker, body.confirm)
     known = optional.read_batch_options(batch)
-    sent = body.model_dump(exclude={"despite_verdict", "confirm"}, exclude_none=True)
+    said = {"name", "reason", "link"}
+    sent = body.model_dump(exclude=said | {"despite_verdict", "confirm"}, exclude_none=True)
     if batch.is_draft and sent:
         options = optional.read_options(optional.format_options(known) | _as_texts(sent))
-        make_draft.change_sending(request.user, batch, options)
+        if options != known:
+            make_draft.change_sending(request.user, batch, options)
+    if body.model_dump(include=said, exclude_none=True):
+        texts = (getattr(body, name) or getattr(batch, name) for name in ("name", "reason", "link"))
+        batch_state.describe(batch, *(clean(text).strip() for text in texts))
     batch_state.start(request.user, batch, despite_verdict=body.despite_verdict)
     return _accepted(response, batch)
 
@@ -180,7 +190,7 @@ def _accepted(response: HttpResponse, batch: ReplayBatch) -> Any:
 def _open(
     request: HttpRequest, pk: int, role: Role = Role.VIEWER, *, changes: bool = True
 ) -> ReplayBatch:
-    rows = ReplayBatch.objects.select_related("broker", "work", "parking__work")
+    rows = ReplayBatch.objects.select_related("broker", "work", "requested_by", "parking__work")
     batch = get_object_or_404(rows.defer("parked_messages"), pk=pk)
     access.require(request.user, batch.broker, role, request=request if changes else None)
     return batch

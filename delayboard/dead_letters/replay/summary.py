@@ -395,6 +395,8 @@ def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
         "may_be_duplicated": batch.doubled,
         "delivered": batch.delivered,
         "died_again": batch.died,
+        "name": batch.name,
+        "approval_requested_by": batch.requested_by.get_username() if batch.requested_by else None,
     }
 
 
