@@ -14,7 +14,7 @@ from analytics.events import PROBE, Kind, MessageEvent, encode
 from analytics.facts import SOURCE
 from analytics.models import Fact, Probe, ScheduledMessage
 from topology import snapshots
-from topology.broker.amqp.publisher import publisher
+from topology.broker.amqp.pipeline import publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -97,7 +97,7 @@ def _publish(topology: Topology, route: Route, probe: Probe) -> datetime:
         properties = build_properties(
             headers, message_id=probe.message_id, delivery_mode=2, app_id="delayboard"
         )
-        channel.publish(Publish(route.exchange, route.routing_key, properties, BODY))
+        channel.publish(Publish(route.exchange, route.routing_key, properties, BODY)).require()
     return sent_at
 
 

@@ -32,7 +32,7 @@ from delayboard.models import (
 )
 from delayboard.models.scheduled_change import OPEN
 from topology import audit, work
-from topology.broker.amqp.publisher import publisher
+from topology.broker.amqp.pipeline import publisher
 from topology.broker.management.client import Management
 from topology.message import Message, Publish
 from topology.models import Topology

@@ -14,13 +14,13 @@ from delayboard.changes.check import exit_of, rebuild
 from delayboard.changes.take import stated_headers
 from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
 from topology import audit
-from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown
+from topology.broker.amqp.pipeline import Answer, Publisher, publisher
+from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import FieldError
 from topology.definitions import Definitions
 from topology.message import Message, Publish, Route
-from topology.operations.answers import TapCheck, answer_of, find_known
+from topology.operations.answers import NackCheck, TapCheck, find_known
 from topology.patterns.pattern import ParamsError
 from topology.transfer.prepare import prepare
 
@@ -76,15 +76,19 @@ def publish_in_place(
         channel.declare(declares)
         if not begin(change):
             return None
-        channel.publish(publish)
+        answer = channel.publish(publish)
     except BrokerError as error:
-        # After a nack it is not published again: where a tap is down, each would be a duplicate.
-        if error.retry_helps and not isinstance(error, Nacked):
+        if error.retry_helps:
             raise
-        answer = answer_of(error, publish, change.broker)
-        take.fail(change, answer.error, may_have_arrived=answer.may_have_arrived)
-        return None
-    return publish
+        answer = Answer("failed", str(error))
+    if answer.kind == "confirmed":
+        return publish
+    if answer.kind == "unknown":
+        raise OutcomeUnknown(answer.error)
+    # After a nack it is not published again: where a tap is down, each would be a duplicate.
+    answer = NackCheck(change.broker).settle(answer)
+    take.fail(change, answer.error, may_have_arrived=answer.may_have_arrived)
+    return None
 
 
 def _publish_copy(change: ScheduledChange, channel: Publisher) -> Publish | None:

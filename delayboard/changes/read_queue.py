@@ -26,7 +26,7 @@ from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN
 from topology import work
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
+from topology.broker.amqp.pipeline import publisher
 from topology.broker.errors import (
     Blocked,
     BrokerError,

@@ -34,7 +34,7 @@ from delayboard.demo.traffic import CLASSIC, make_message, send
 from delayboard.models import CounterSample, MessageGroup, ParkedMessage
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
+from topology.broker.amqp.pipeline import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
@@ -117,7 +117,7 @@ def make_incidents(broker: Broker) -> None:
         for number in range(REFUNDED):
             body = json.dumps({"refund": number, "amount": 9.5}).encode()
             properties = build_properties(content_type="application/json", delivery_mode=2)
-            channel.publish(Publish("", REFUNDS, properties, body))
+            channel.publish(Publish("", REFUNDS, properties, body)).require()
         levels = Topology.objects.get(
             broker=broker, params=SHOP.pattern.store(SHOP.params), state=State.APPLIED
         )

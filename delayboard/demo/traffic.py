@@ -17,7 +17,7 @@ from delayboard.demo.script import LEVELS, MAIL, REMINDERS, SHOP, TARGET_PERCENT
 from delayboard.models import Interception
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Publisher, publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties, edit_properties
@@ -141,7 +141,7 @@ def send(
     stamped = edit_properties(properties, set_headers=route.make_headers(time.time_ns() // 10**6))
     # The bindings are there, or are replaced while Delayboard changes a message.
     route = replace(route, declares=Definitions(queues=route.declares.queues))
-    channel.publish_by(route, Publish(route.exchange, route.routing_key, stamped, body))
+    channel.publish_by(route, Publish(route.exchange, route.routing_key, stamped, body)).require()
 
 
 def handle_message(flow: Flow, delivery: Delivery, consumer: Consumer, channel: Publisher) -> None:
@@ -151,7 +151,7 @@ def handle_message(flow: Flow, delivery: Delivery, consumer: Consumer, channel: 
         failures = count_failures(flow, message)
         if failures >= flow.limit:
             if flow.dead:
-                channel.publish(Publish("", flow.dead, message.properties, message.body))
+                channel.publish(Publish("", flow.dead, message.properties, message.body)).require()
         elif flow.gives_back == "publishes":
             # Its own count: a republished x-death counts nothing from RabbitMQ 4.0 on.
             stamp = {ATTEMPT_HEADER: failures + 1}

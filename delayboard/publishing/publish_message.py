@@ -22,8 +22,7 @@ from analytics.models import Firehose
 from delayboard.models import Interception, Publication
 from delayboard.models.publication import Sent
 from topology import audit, snapshots
-from topology.broker.amqp.pipeline import CONFIRMED, Answer
-from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.broker.amqp.pipeline import CONFIRMED, REQUEST_HEARTBEAT_SECONDS, Answer, publisher
 from topology.broker.errors import BrokerError, Conflict
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -31,7 +30,7 @@ from topology.definitions import Definitions
 from topology.delays import milliseconds
 from topology.message import TRACKING_HEADER, Forwarder, Publish, Route
 from topology.models import Broker, State, Topology
-from topology.operations.answers import TapCheck, answer_of, find_known
+from topology.operations.answers import NackCheck, TapCheck, find_known
 from topology.operations.ownership import owning
 from topology.operations.topology_rows import forwarders_at
 from topology.provisioning.plan import conflict_sentences, make_plan
@@ -261,10 +260,12 @@ def send(
                 broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
             ) as channel,
         ):
-            channel.publish_by(outgoing.route, publish, declared)
-        answer = _check_tap(broker, publish)
+            answer = channel.publish_by(outgoing.route, publish, declared)
     except BrokerError as error:
-        answer = answer_of(error, publish, broker)
+        answer = Answer("failed", str(error))
+    if answer.kind == "confirmed":
+        answer = _check_tap(broker, publish)
+    answer = NackCheck(broker).settle(answer)
     row.sent, row.error = Sent.REFUSED, answer.error
     if answer.kind == "confirmed":
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()

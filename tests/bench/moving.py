@@ -7,9 +7,9 @@ from pathlib import Path
 
 from delayboard.demo.node import PrivateNode
 from tests.bench.figures import say, seconds
+from tests.publishing import publisher
 from topology.broker.address import Address, parse_address
-from topology.broker.amqp.pipeline import Answer, pipeline
-from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Answer, Publisher, pipeline
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

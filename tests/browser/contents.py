@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.brokers import Vhost
 from tests.builders import address_of, declare_in, eventually
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue

@@ -16,8 +16,8 @@ from tests.browser.album import Album
 from tests.browser.at_work import worker_at_work
 from tests.browser.guide_tasks import do_the_tasks
 from tests.builders import address_of, eventually, make_user
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

@@ -23,13 +23,11 @@ from delayboard.publishing.publish_message import OutgoingMessage, Prediction, p
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology import snapshots
+from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import (
     NACKED,
     BrokerError,
-    Nacked,
     NotFound,
-    OutcomeUnknown,
-    Returned,
     Unreachable,
 )
 from topology.broker.properties.field_values import FieldError
@@ -57,20 +55,23 @@ class Channel:
     """A publisher that keeps what it is given, or fails."""
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.error: Answer | BaseException | None = None
         self.refuses: Exception | None = None
         self.seen = a_snapshot(shop())
         self.declared: list[Definitions] = []
         self.published: list[Publish] = []
 
-    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None:
+    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> Answer:
         if self.refuses:
             raise self.refuses
         self.declared.append(route.declares)
         declared()
-        if self.error:
+        if isinstance(self.error, BaseException):
             raise self.error
+        if self.error is not None:
+            return self.error
         self.published.append(publish)
+        return CONFIRMED
 
 
 @pytest.fixture
@@ -123,20 +124,20 @@ def test_a_message_is_written_down_sent_and_told(
 @pytest.mark.parametrize(
     ("error", "sent"),
     [
-        (Returned("no queue"), Sent.REFUSED),
-        (Nacked("full"), Sent.UNKNOWN),
+        (Answer("returned", "no queue"), Sent.REFUSED),
+        (Answer("nacked", NACKED), Sent.UNKNOWN),
         (Unreachable("gone"), Sent.REFUSED),
-        (OutcomeUnknown("broke"), Sent.UNKNOWN),
+        (Answer("unknown", "broke"), Sent.UNKNOWN),
     ],
 )
 def test_a_publish_that_fails_is_told_and_states_no_fact(
-    channel: Channel, broker: Broker, user: User, error: BrokerError, sent: Sent
+    channel: Channel, broker: Broker, user: User, error: Answer | BrokerError, sent: Sent
 ) -> None:
     channel.error = error
     row = send(user, broker, OUTGOING, good())
     row.refresh_from_db()
     assert (row.sent, row.confirmed_at) == (sent, None)
-    assert row.error == (NACKED if isinstance(error, Nacked) else str(error))
+    assert row.error == (error.error if isinstance(error, Answer) else str(error))
     assert not Fact.objects.exists()
     assert AuditEntry.objects.get().outcome == row.error
 
@@ -191,7 +192,7 @@ def test_what_amqp_cannot_carry_is_refused_before_anything_is_written(
 def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
     channel: Channel, broker: Broker, user: User
 ) -> None:
-    channel.error = KeyboardInterrupt()  # type: ignore[assignment]
+    channel.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         send(user, broker, OUTGOING, good())
     row = Publication.objects.get()
@@ -223,7 +224,7 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
     assert send(user, broker, outgoing, good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity not in levels.owned_identities
-    channel.refuses, channel.error = None, Returned("no queue")
+    channel.refuses, channel.error = None, Answer("returned", "no queue")
     assert send(user, broker, replace(outgoing, id=uuid4()), good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity in levels.owned_identities
@@ -281,7 +282,7 @@ def test_what_a_delayed_exchange_gives_back_it_keeps_and_nothing_confirms_that(
     """As the plugin's source says; none of the tests' brokers can have it."""
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = a_snapshot(shop(later, Binding("later", "orders", "k")))
-    channel.error = Returned("No queue takes the key “k”.")
+    channel.error = Answer("returned", "No queue takes the key “k”.")
     outgoing = OutgoingMessage(Route("later", "k"), b"{}", headers)
     row = send(user, broker, outgoing, predict(there, "later", "k", headers=headers))
     assert (row.sent, row.confirmed_at) == (sent, None)

@@ -20,8 +20,8 @@ from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.faults.forking import forked
 from tests.faults.processes import environment, started
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

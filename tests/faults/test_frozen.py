@@ -23,11 +23,12 @@ from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.faults.every_page import QUERIES, WITHOUT_BROKER, addresses
 from tests.faults.freezing import answered_before, frozen
+from tests.publishing import publisher
 from tests.stopwatch import Stopwatch, stopwatch
 from topology import snapshots
 from topology.broker.amqp.connection import CLOSE_SECONDS, open_connection
 from topology.broker.amqp.consumer import getter
-from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.broker.amqp.pipeline import REQUEST_HEARTBEAT_SECONDS
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
 from topology.broker.time_limit import run_in_background

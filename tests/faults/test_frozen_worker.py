@@ -16,7 +16,7 @@ from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults.freezing import frozen
 from tests.faults.processes import environment, started
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role

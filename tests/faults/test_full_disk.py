@@ -24,7 +24,7 @@ from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults import cramped
 from tests.faults.processes import environment, started
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role, Topology

@@ -21,7 +21,7 @@ from tests.analytics.day_lines import read_day
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from tests.faults.forking import forked
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Topology

@@ -10,8 +10,8 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.builders import address_of, eventually
 from tests.faults.nodes import KINDS, vhost_of
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange

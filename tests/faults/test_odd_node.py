@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.odd_node import OddNode, odd_node
+from tests.publishing import publisher
 from topology.broker.address import Address
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Unsupported
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, Definitions, Queue

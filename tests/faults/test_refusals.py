@@ -15,10 +15,11 @@ from delayboard.models import Publication
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, make_broker, make_user
 from tests.faults.alarms import alarmed
+from tests.publishing import publisher
 from tests.stopwatch import stopwatch
 from topology import snapshots
 from topology.broker.address import Address
-from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.broker.amqp.pipeline import REQUEST_HEARTBEAT_SECONDS
 from topology.broker.errors import OutcomeUnknown, Refused, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties

@@ -30,8 +30,8 @@ from tests.analytics.builders import logged
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, eventually, make_broker, running
 from tests.faults.forking import forked
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

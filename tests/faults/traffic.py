@@ -13,9 +13,10 @@ from threading import Event, Thread
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.faults.truth import SentMessage
+from tests.publishing import publisher
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

@@ -42,10 +42,10 @@ from tests.delayboard.builders import a_route
 from tests.faults import replays
 from tests.faults import test_parking as parking
 from tests.faults.freezing import frozen
+from tests.publishing import publisher
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.pipeline import CONFIRMED, pipeline
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Queue

@@ -27,11 +27,11 @@ from delayboard.models import Interception, InterceptionState, ScheduledChange
 from delayboard.worker.tasks import IDLE_SECONDS
 from tests.brokers import Vhost
 from tests.builders import address_of
+from tests.publishing import publisher
 from topology import work
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import pipeline
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
 from topology.message import DOUBLED_HEADER, Message, Publish

@@ -29,12 +29,12 @@ from delayboard.models import (
 from delayboard.models.replay import ItemState, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from tests.topology.builders import a_queue
 from topology import snapshots, work
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue

@@ -14,11 +14,12 @@ from delayboard.dead_letters.parked import store
 from delayboard.models import ParkedMessage
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
+from tests.publishing import publisher
 from tests.topology.amqp_entries import Reader, read_value, table_entries
 from tests.topology.builders import NOON, a_queue
 from tests.topology.stripping import stripped
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties, Publish

@@ -19,12 +19,12 @@ from analytics.recorder import firehose_switch as firehose
 from analytics.recorder.copies import content_of
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
+from tests.publishing import publisher
 from tests.real_broker.holding import recording, seen
 from tests.real_broker.refusing import FULL
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

@@ -11,9 +11,9 @@ from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from tests.topology.builders import a_queue
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.deaths import newest_death

@@ -15,8 +15,8 @@ from celery import Celery, Task
 from delayboard.changes.take import CHANGE_HEADER
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

@@ -17,9 +17,9 @@ from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.worker import tasks
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, eventually, make_broker, running
+from tests.publishing import publisher
 from tests.real_broker.changing import consuming, states, store
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Queue

@@ -12,8 +12,8 @@ from delayboard.dead_letters.replay import make_draft
 from delayboard.dead_letters.replay.options import Options
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.replaying import DEAD, WORK, arrived, park, replayed, shop
-from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Message, Publish
 from topology.models import Broker, Role

@@ -15,8 +15,8 @@ from analytics.recorder.record import record
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import read_properties
 from topology.message import Properties, Publish
 from topology.models import Topology

@@ -14,10 +14,10 @@ from delayboard.demo.node import PrivateNode
 from delayboard.worker.check_brokers import BindingWatch
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
+from tests.publishing import publisher
 from tests.real_broker.retrying_soon import retrying_soon
 from topology import snapshots
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

@@ -14,9 +14,9 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties

@@ -18,7 +18,7 @@ from delayboard.demo.traffic import prepare
 from delayboard.models import DeadLetterQueue, MessageGroup, ReplayBatch
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, make_pair, running
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties

@@ -16,8 +16,8 @@ from delayboard.demo.script import FLOWS, Flow
 from delayboard.demo.traffic import make_message, prepare, run_flow, send
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import getter
-from topology.broker.amqp.publisher import publisher
 from topology.message import Forwarder
 from topology.models import Topology
 from topology.transfer.forwarder import ForwarderCounts, wait

@@ -15,9 +15,9 @@ from delayboard.models import FailureQueue
 from tests.brokers import Vhost
 from tests.browser.contents import dead_letters, declare
 from tests.builders import eventually, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.holding import recording
 from topology import snapshots
-from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import AuditEntry, Role

@@ -15,11 +15,11 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation, newest_generation
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from tests.topology.findings.examples import EXAMPLES
 from tests.topology.findings.examples.example import Example
 from topology import snapshots
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.definitions_file import read_export
 from topology.broker.management.observe import observe

@@ -26,9 +26,9 @@ from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
+from tests.publishing import publisher
 from tests.real_broker.holding import DELAY_MS, foreign, hold, holds, is_tracing, recording, seen
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Refused, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties

@@ -11,8 +11,8 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.definitions import Arguments, ArgumentValue, Definitions, Queue

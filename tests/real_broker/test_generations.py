@@ -11,9 +11,9 @@ from delayboard.dead_letters.parked.consume import limits_of, make_store
 from delayboard.dead_letters.queues import peek
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

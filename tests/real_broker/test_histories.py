@@ -12,10 +12,10 @@ from delayboard.dead_letters.message_history import build_history, path_graph
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import parked
+from tests.publishing import publisher
 from tests.topology.builders import a_queue
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.deaths import History, read_history

@@ -21,9 +21,9 @@ from tests.analytics.builders import logged, results_in, write_log
 from tests.analytics.retry_oracle import count
 from tests.brokers import NEWEST, Vhost, call_api, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
-from topology.broker.errors import Returned
+from topology.broker.errors import BrokerError
 from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
@@ -59,7 +59,7 @@ def delay(vhost: Vhost, *, message_ids: list[str], equal: int) -> None:
             channel.publish(Publish("orders-retry", "orders", stated, b"more than eight bytes"))
         for _ in range(equal):
             channel.publish(Publish("orders-retry", "orders", build_properties(), b"same"))
-        with suppress(Returned):
+        with suppress(BrokerError):
             channel.publish(Publish("amq.topic", "nobody", build_properties(message_id="other")))
 
 
@@ -205,7 +205,7 @@ def test_a_trace_in_the_text_format_is_refused_in_a_sentence(
     broker_node: PrivateNode, vhost: Vhost
 ) -> None:
     for trace in a_trace(broker_node, vhost, "text"):
-        with publisher(address_of(vhost), "test") as channel, suppress(Returned):
+        with publisher(address_of(vhost), "test") as channel, suppress(BrokerError):
             channel.publish(Publish("amq.topic", "nobody", build_properties()))
         lines_of(trace, 2)
         with pytest.raises(Refused, match="whose format is ambiguous"):

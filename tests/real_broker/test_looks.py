@@ -19,10 +19,10 @@ from delayboard.demo.node import PrivateNode
 from delayboard.models import ParkedMessage, PeekCount
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
+from tests.publishing import publisher
 from tests.topology.builders import NOON, a_queue
 from topology import snapshots
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Unsupported
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties

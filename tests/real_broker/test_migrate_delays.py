@@ -36,6 +36,7 @@ from tests.builders import (
     eventually,
     make_broker,
 )
+from tests.publishing import publisher
 from tests.real_broker.changing import consuming, store
 from tests.real_broker.holding import recording
 from tests.real_broker.refusing import refuse_beside
@@ -44,7 +45,6 @@ from tests.topology.builders import a_queue
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.amqp.pipeline import pipeline
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue

@@ -16,9 +16,9 @@ from analytics.scheduled.summaries.blocked import find_blocked
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.test_recorder import record_until
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties

@@ -25,9 +25,9 @@ from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.models import DeadLetterQueue, MessageGroup, ParkedMessage, Parking, ParkSession
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
+from tests.publishing import publisher
 from topology import snapshots, work
 from topology.broker.amqp.consumer import getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties

@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
-from topology.broker.amqp.publisher import publisher
+from tests.publishing import publisher
 from topology.broker.errors import Conflict
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

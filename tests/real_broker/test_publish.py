@@ -30,12 +30,12 @@ from tests.builders import (
     make_broker,
     make_user,
 )
+from tests.publishing import publisher
 from tests.real_broker.refusing import FULL, SAID, refuse_beside
 from tests.topology.amqp_entries import table_entries
 from topology import snapshots
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.field_values import read_table
 from topology.broker.properties.read import read_properties

@@ -16,10 +16,10 @@ from delayboard.changes.request import READ, request, undo
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_topology, eventually, make_broker
+from tests.publishing import publisher
 from tests.real_broker.changing import STATED, consuming, delay, states, store
 from topology import work
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
@@ -185,7 +185,7 @@ def test_a_kill_repeats_at_most_the_message_in_work_and_marks_it(
         patched.setattr(Consumer, "give_back", lambda self: None)
         match point:
             case "begun":
-                patched.setattr("topology.broker.amqp.publisher.Publisher.publish", die)
+                patched.setattr("topology.broker.amqp.pipeline.Publisher.publish", die)
             case "published":
                 finish = take.finish
                 patched.setattr(

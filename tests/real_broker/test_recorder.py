@@ -25,9 +25,9 @@ from analytics.scheduled.queries import listing
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost, every_generation
 from tests.builders import address_of, applied_pair
+from tests.publishing import publisher
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties

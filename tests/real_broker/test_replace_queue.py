@@ -11,6 +11,7 @@ from django.core.management import call_command
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, applied_topology, eventually, make_broker
+from tests.publishing import publisher
 from tests.real_broker.replacing import (
     TTL_MS,
     Drifted,
@@ -22,7 +23,6 @@ from tests.real_broker.replacing import (
 )
 from topology import work
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe

@@ -19,8 +19,8 @@ from analytics.recorder.record import record
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_pair, eventually, running
+from tests.publishing import publisher
 from tests.real_broker.test_decimal_headers import DECIMAL
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties

@@ -19,6 +19,7 @@ from delayboard.models.replay import BatchState, TargetMode
 from delayboard.models.replay import ReplayOutcome as Seen
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.refusing import SAID, refuse_beside
 from tests.real_broker.replaying import (
     DEAD,
@@ -44,7 +45,6 @@ from tests.real_broker.test_bit_for_bit import every_type, reported
 from tests.topology.stripping import stripped
 from topology import snapshots
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Queue

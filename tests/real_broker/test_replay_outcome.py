@@ -31,6 +31,7 @@ from delayboard.models.background_task import task_key
 from delayboard.models.replay import BatchState, ReplayOutcome, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.replaying import (
     DEAD,
     SECONDS,
@@ -46,7 +47,6 @@ from tests.real_broker.replaying import (
 )
 from topology import snapshots
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, edit_properties
 from topology.definitions import Queue

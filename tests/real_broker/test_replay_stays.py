@@ -16,6 +16,7 @@ from delayboard.models import (
 from delayboard.models.replay import BatchState, ItemState, TargetMode
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.publishing import publisher
 from tests.real_broker.replaying import (
     DEAD,
     SECONDS,
@@ -37,7 +38,6 @@ from tests.real_broker.replaying import (
 from tests.real_broker.test_bit_for_bit import entries
 from tests.topology.amqp_entries import table_entries
 from topology import snapshots
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Queue

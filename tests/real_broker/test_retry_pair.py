@@ -10,11 +10,11 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair
+from tests.publishing import publisher
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import publisher
-from topology.broker.errors import NotFound, Returned
+from topology.broker.errors import Refused
 from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
@@ -69,7 +69,7 @@ def test_a_rejected_message_goes_round_and_its_history_counts_the_rounds(vhost: 
 
 def test_an_unroutable_message_is_returned_and_a_missing_exchange_named(vhost: Vhost) -> None:
     applied_pair(vhost)
-    with pytest.raises(Returned, match="has no queue for the key “nobody”"):
+    with pytest.raises(Refused, match="has no queue for the key “nobody”"):
         send(address_of(vhost), "orders", "nobody")
-    with pytest.raises(NotFound, match="exchange “missing” does not exist"):
+    with pytest.raises(Refused, match="exchange “missing” does not exist"):
         send(address_of(vhost), "missing")

@@ -16,9 +16,9 @@ from analytics.recorder.record import record
 from tests.analytics.builders import follow_log
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_topology, make_broker
+from tests.publishing import publisher
 from tests.site.page_setup import signed_in, text_of
 from topology.broker.amqp.consumer import Consumer
-from topology.broker.amqp.publisher import publisher
 from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role, Topology

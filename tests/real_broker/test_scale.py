@@ -13,10 +13,10 @@ from tests.bench.multitude import BINDINGS, COUNTED, EACH, PAIRS, fill, multitud
 from tests.bench.scale import figures_of
 from tests.brokers import SUITES, call_api, root_of
 from tests.builders import eventually
+from tests.publishing import publisher
 from tests.rooted import make_node
 from tests.topology.builders import is_complete
 from topology.broker.address import Address, parse_address
-from topology.broker.amqp.publisher import publisher
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Queue

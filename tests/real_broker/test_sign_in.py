@@ -14,11 +14,11 @@ from cryptography import x509
 from tests.brokers import NEWEST, call_api
 from tests.builders import eventually
 from tests.faults.odd_node import Authority
+from tests.publishing import publisher
 from tests.real_broker.tls_node import CLIENT, SCOPE, TlsNode, tls_node
 from topology.broker import tokens
 from topology.broker.address import Address, SignIn
 from topology.broker.amqp.connection import open_connection
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, Refused
 from topology.broker.management.client import Management
 from topology.message import Publish

@@ -21,8 +21,8 @@ from analytics.recorder.record import record
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
+from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer, getter
-from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties

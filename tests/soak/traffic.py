@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from tests.publishing import publisher
 from tests.soak.parcels import Ledger, parcel
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
-from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.broker.properties.read import build_properties
 from topology.deaths import read_history

@@ -5,10 +5,8 @@ BrokerError
 ├── Refused         credentials, permissions or the virtual host; trying again does not help
 ├── NotFound        an exchange, a queue or a page of the API is not there
 ├── Conflict        it exists with other arguments, or is in use
-├── Returned        a mandatory message was routed to no queue
 ├── Blocked         an alarm: the broker takes no publishes until it has memory and disk again
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
-│   └── Nacked      a queue refused the message or failed: others may have it (answers.py)
 ├── Unsupported     this broker cannot do that
 ├── AddressError    the address or its certificate cannot be used (topology.broker.address)
 └── DecryptionError its password cannot be read (topology.models.secrets)
@@ -42,20 +40,12 @@ class Conflict(BrokerError):
     pass
 
 
-class Returned(BrokerError):
-    pass
-
-
 class Blocked(BrokerError):
     retry_helps = True
 
 
 class OutcomeUnknown(BrokerError):
     retry_helps = True
-
-
-class Nacked(OutcomeUnknown):
-    pass
 
 
 class Unsupported(BrokerError):

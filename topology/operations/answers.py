@@ -22,10 +22,7 @@ from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import (
     NACKED,
     BrokerError,
-    Nacked,
     NotFound,
-    OutcomeUnknown,
-    Returned,
 )
 from topology.broker.management.client import Management
 from topology.broker.management.observe import read_with_policies
@@ -44,18 +41,6 @@ LASTS_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 # Names in a sentence.
 NAMED = 3
-
-
-def answer_of(error: BrokerError, publish: Publish, broker: Broker) -> Answer:
-    """What it means that a publish by itself raised this: what it means among many others."""
-    match error:
-        case Nacked():
-            return NackCheck(broker).settle(Answer("nacked", str(error), publish=publish))
-        case Returned():
-            return Answer("returned", str(error))
-        case OutcomeUnknown():
-            return Answer("unknown", str(error))
-    return Answer("failed", str(error))
 
 
 class TapCheck:

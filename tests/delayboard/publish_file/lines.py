@@ -8,13 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
-from typing import Any, Literal
+from typing import Any
 
 from delayboard.publishing.file_message import PLAIN
 from delayboard.publishing.publish_file import FileReader, Report, Verdict, publish_file
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
-from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
+from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.definitions import BrokerObject, Definitions
 from topology.message import Publish
 from topology.models import Topology
@@ -75,7 +75,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.seen = a_snapshot(standing())
-        self.errors: dict[str, BrokerError] = {}
+        self.errors: dict[str, Answer | BrokerError] = {}
         self.published: list[Publish] = []
         self.declared: list[BrokerObject] = []
         self._in_flight: list[tuple[Publish, Any]] = []
@@ -99,15 +99,13 @@ class Channel:
         answered = []
         while self._in_flight:
             publish, token = self._in_flight.pop()
-            error = self.errors.get(delay_levels_pattern.split_key(LEVELS, publish.routing_key)[1])
-            kind: Literal["nacked", "returned"] = "returned"
-            if isinstance(error, Nacked):
-                kind = "nacked"
-            elif isinstance(error, OutcomeUnknown):
-                raise error
-            if error is None:
+            target = delay_levels_pattern.split_key(LEVELS, publish.routing_key)[1]
+            answer = self.errors.get(target, CONFIRMED)
+            if isinstance(answer, BrokerError):
+                raise answer
+            if answer == CONFIRMED:
                 self.published.append(publish)
-            answered.append((token, Answer(kind, str(error)) if error else CONFIRMED))
+            answered.append((token, answer))
         return answered
 
     def abandon(self) -> list[tuple[Any, Answer]]:

@@ -29,12 +29,11 @@ from tests.delayboard.publish_file.lines import (
 )
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology import snapshots, work
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import (
     BrokerError,
-    Nacked,
     NotFound,
     OutcomeUnknown,
-    Returned,
     Unreachable,
 )
 from topology.definitions import Binding, Definitions, Exchange
@@ -166,16 +165,16 @@ def test_half_of_a_surrogate_pair_refuses_its_line_alone(
     assert "an invalid Unicode character" in verdicts[0].sentence
 
 
-@pytest.mark.parametrize("error", [Returned("no queue"), NotFound("no queue")])
+@pytest.mark.parametrize("error", [Answer("returned", "no queue"), NotFound("no queue")])
 def test_a_line_that_the_broker_refuses_is_told_and_tried_again_by_the_next_run(
-    channel: Channel, levels: Topology, error: BrokerError
+    channel: Channel, levels: Topology, error: Answer | BrokerError
 ) -> None:
     channel.errors["sales"] = error
     lines = (a_line("sales"), a_line())
     tally, _ = publish(levels, *lines)
     assert (tally.published, tally.marks["refused"], channel.targets) == (1, 1, ["orders"])
     levels.refresh_from_db()
-    assert bool(levels.owned) == isinstance(error, Returned)
+    assert bool(levels.owned) == isinstance(error, Answer)
     channel.errors.clear()
     tally, _ = publish(levels, *lines)
     assert (tally.published, tally.repeated, channel.targets) == (1, 0, ["orders", "sales"])
@@ -184,7 +183,7 @@ def test_a_line_that_the_broker_refuses_is_told_and_tried_again_by_the_next_run(
 def test_a_nacked_line_may_be_published_and_is_marked_by_the_next_run(
     channel: Channel, levels: Topology
 ) -> None:
-    channel.errors["sales"] = Nacked("full")
+    channel.errors["sales"] = Answer("nacked", "full")
     lines = (a_line("sales"), a_line())
     tally, _ = publish(levels, *lines)
     assert (tally.published, tally.marks["unknown"]) == (1, 1)

@@ -16,8 +16,7 @@ from tests.brokers import Vhost, call_api
 from tests.builders import address_of
 from tests.real_broker.proof.case import Case
 from topology.broker.amqp.connection import open_connection
-from topology.broker.amqp.publisher import publisher
-from topology.broker.errors import Returned
+from topology.broker.amqp.pipeline import publisher
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Publish
@@ -189,7 +188,8 @@ def publish(vhost: Vhost, cases: Mapping[str, Case], seen: Seen) -> None:
         for name, case in cases.items():
             properties = build_properties(case.headers, expiration=case.expiration, delivery_mode=2)
             seen.published[name] = time.monotonic()
-            try:
-                channel.publish(Publish(case.exchange, case.routing_key, properties, name.encode()))
-            except Returned:
+            publish = Publish(case.exchange, case.routing_key, properties, name.encode())
+            if (answer := channel.publish(publish)).kind == "returned":
                 seen.returned.add(name)
+            else:
+                answer.require()

@@ -7,6 +7,7 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
+from tests.publishing import publisher
 from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.named import (
     ACKS,
@@ -21,7 +22,6 @@ from tests.real_broker.proof.run import run
 from tests.topology.builders import a_queue
 from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.consumer import getter
-from topology.broker.amqp.publisher import publisher
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
 from topology.routing.consumer import Consumer, Does

@@ -1,10 +1,10 @@
-"""Publishing with many on the way at once: mandatory, confirmed, each with an answer of its own."""
+"""Publishing many messages at once, or one at a time: mandatory, confirmed, each with an answer."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -13,7 +13,12 @@ import pika
 import pika.exceptions
 
 from topology.broker.address import Address
-from topology.broker.amqp.connection import explain_error, open_connection, translate_errors
+from topology.broker.amqp.connection import (
+    RawProperties,
+    explain_error,
+    open_connection,
+    translate_errors,
+)
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import (
     Unpublishable,
@@ -26,18 +31,21 @@ from topology.broker.amqp.frames import (
     wait,
     wait_for_any,
 )
-from topology.broker.amqp.publisher import declare
 from topology.broker.amqp.returns import match_returned
 from topology.broker.errors import (
     NACKED,
     BrokerError,
+    Conflict,
     OutcomeUnknown,
+    Refused,
+    alarm_sentence,
     unroutable_sentence,
 )
 from topology.broker.properties.read import mark_doubled
 from topology.definitions import Definitions
-from topology.message import Publish
+from topology.message import Publish, Route
 
+REQUEST_HEARTBEAT_SECONDS = 2
 # Bytes that are gathered before they are written to the socket.
 GATHERED = 64 * 1024
 # Seconds without an answer of RabbitMQ: a cluster needs a minute and a quarter by default to take a
@@ -66,6 +74,11 @@ class Answer(NamedTuple):
     def may_have_arrived(self) -> bool:
         """Whether a queue may have the message: a repeat of it may be a duplicate."""
         return self.again or self.kind in ("confirmed", "nacked", "unknown")
+
+    def require(self) -> None:
+        """Raises OutcomeUnknown or Refused unless it is confirmed."""
+        if self.kind != "confirmed":
+            raise (OutcomeUnknown if self.may_have_arrived else Refused)(self.error)
 
 
 CONFIRMED = Answer("confirmed")
@@ -297,3 +310,100 @@ def pipeline(address: Address, name: str) -> Iterator[Pipeline[Any]]:
     address.before_change()
     with open_connection(address, name) as connection:
         yield Pipeline(connection, address)
+
+
+class Publisher:
+    """Publishes one message at a time, on one channel of one connection; one thread at a time."""
+
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._channel = self._open()
+
+    def _open(self) -> pika.adapters.blocking_connection.BlockingChannel:
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        return channel
+
+    def publish_by(
+        self, route: Route, publish: Publish, declared: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Declare what the route needs and publish within its lease, or declare again first.
+
+        `declared` is called in between. Raises what `declare` and `publish` raise.
+        """
+        while True:
+            begun = time.monotonic()
+            self.declare(route.declares)
+            declared()
+            if route.lease is None or time.monotonic() - begun < route.lease.total_seconds():
+                return self.publish(publish)
+
+    def declare(self, definitions: Definitions) -> None:
+        """Declare in order, waiting for each answer.
+
+        Raises Conflict when an object has other arguments, NotFound when an end of a binding does
+        not exist.
+        """
+        if definitions != Definitions():
+            self._address.before_change()
+        declare(self._get_channel(), definitions)
+
+    def _get_channel(self) -> pika.adapters.blocking_connection.BlockingChannel:
+        """The channel, or another one after the broker closed it."""
+        if not self._channel.is_open:
+            self._channel = self._open()
+        return self._channel
+
+    def publish(self, publish: Publish) -> Answer:
+        """Wait for the answer. Raises ReadOnly."""
+        self._address.before_change()
+        try:
+            content = (publish.exchange, publish.routing_key, publish.body)
+            raw = RawProperties(publish.properties.raw)
+            self._get_channel().basic_publish(*content, properties=raw, mandatory=True)
+        except pika.exceptions.UnroutableError:
+            return Answer("returned", unroutable_sentence(publish.exchange, publish.routing_key))
+        except pika.exceptions.NackError:
+            return Answer("nacked", NACKED, publish=publish)
+        except pika.exceptions.ShortStringTooLong:
+            return Answer("failed", "The exchange name or the routing key has more than 255 bytes.")
+        except pika.exceptions.ChannelClosedByBroker as error:
+            if error.reply_code == 404:
+                return Answer("failed", f"The exchange “{publish.exchange}” does not exist.")
+            reason = explain_error(error, self._address)
+            if isinstance(reason, (Refused, Conflict)):
+                return Answer("failed", str(reason))
+        except pika.exceptions.ConnectionBlockedTimeout:
+            unknown = "The outcome of this message is unknown."
+            return Answer("unknown", f"{alarm_sentence()} {unknown}")
+        except pika.exceptions.AMQPError:
+            pass
+        else:
+            return CONFIRMED
+        return Answer(
+            "unknown",
+            "The connection closed before RabbitMQ confirmed the message. The outcome of this "
+            "message is unknown.",
+        )
+
+
+@contextmanager
+def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[Publisher]:
+    """A publisher for the length of a block. Raises BrokerError."""
+    with open_connection(address, name, heartbeat=heartbeat) as connection:
+        yield Publisher(connection, address)
+
+
+def declare(channel: Any, definitions: Definitions) -> None:
+    """Declare in order, waiting for each answer. Raises what pika raises."""
+    for exchange in definitions.exchanges:
+        lasts = {"durable": exchange.durable, "auto_delete": exchange.auto_delete}
+        more = {"internal": exchange.internal, "arguments": dict(exchange.arguments)}
+        channel.exchange_declare(exchange.name, exchange.type, **lasts, **more)
+    for queue in definitions.queues:
+        lasts = {"durable": queue.durable, "auto_delete": queue.auto_delete}
+        channel.queue_declare(queue.name, **lasts, arguments=dict(queue.arguments))
+    for one in definitions.bindings:
+        bind = channel.queue_bind if one.destination_is_queue else channel.exchange_bind
+        bind(one.destination, one.source, one.routing_key, dict(one.arguments))
