@@ -177,6 +177,7 @@ def _of_pairs(
         "uncounted": accuracy.uncounted(by_delay),
         "histogram": accuracy.histogram(by_destination),
         "hours": accuracy.by_hour(by_destination),
+        "early": accuracy.early(by_destination),
     }
 
 

@@ -13,18 +13,17 @@ from analytics.results.period import zone_name
 from analytics.results.read import Report, Selection, merged
 from analytics.results.section import DEFINITIONS, Section, percent, ratio, view_of
 from analytics.results.sections import sections
-from analytics.results.slo import attainment
+from analytics.results.slo import USUAL_WITHIN_MS, attainment, error_limit
 from analytics.results.summary import summarize
 from topology.content.text import count_text
 from topology.delays import format_ms
 
 # Drawn side by side, and tables without a chart.
 CHARTS = ("delays", "survival", "dead_letters")
-TABLES = ("probes", "recovery", "groups", "causes", "handled")
+TABLES = ("error", "probes", "recovery", "groups", "causes", "handled")
 OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups"})
 OF_BROKERS = frozenset({"dead_letters", "handled"})
 Sections = dict[str, Section]
-ON_TIME_WITHIN_MS = 1000.0
 
 
 def contents(
@@ -51,7 +50,10 @@ def contents(
         "zone": zone_name(),
         "sentences": [
             *list_misses(found, miss),
-            *summarize(found.period, found.total, found.days, found.suspects),
+            *summarize(
+                *(found.period, found.total, found.days, found.suspects),
+                error_limit(within_ms),
+            ),
         ],
         "miss": miss,
         # A figure without a table is unknown, and no zero.
@@ -154,7 +156,7 @@ def key_figures(
 
     Shares can be compared whatever the number of days is, counts only with those of as many days.
     """
-    limit = within_ms or ON_TIME_WITHIN_MS
+    limit = within_ms or USUAL_WITHIN_MS
     knows = now.knows_recoveries
 
     def measure(of: Figures) -> tuple[float | None, ...]:
@@ -169,10 +171,12 @@ def key_figures(
             of.fate(UNEXPLAINED),
         )
 
-    entered, measured = count_text(now.fate(ENTERED)), count_text(now.measured)
+    entered, measured = count_text(now.fate(ENTERED)), f"{count_text(now.measured)} measured"
+    if (error_ms := now.measure_error()) and error_ms >= 1:
+        measured += f", error {format_ms(error_ms)}"
     rows = (
         ("on_time", f"within {format_ms(limit)} of due", "lateness", _share),
-        ("lateness", f"lateness p99 of {measured} measured", "lateness", _lateness),
+        ("lateness", f"lateness p99 of {measured}", "lateness", _lateness),
         ("failures", "first-time failures", "recovery", _share),
         (
             ("recovered", "recovered by retry", "survival", _share)

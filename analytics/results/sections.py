@@ -20,6 +20,7 @@ from analytics.results.figures import (
     Trail,
     kaplan_meier,
 )
+from analytics.results.period import local_hours, zone_name
 from analytics.results.read import Report
 from analytics.results.section import (
     DAY,
@@ -31,7 +32,7 @@ from analytics.results.section import (
     ratio,
     search_parked,
 )
-from analytics.results.slo import attainment
+from analytics.results.slo import attainment, error_limit
 
 PERCENTILES = tuple(Column(name, "ms") for name in ("p50", "p90", "p95", "p99"))
 LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
@@ -62,15 +63,39 @@ def describe_lateness(counts: buckets.Counts) -> list[float | None]:
 
 def make_lateness_by_day(report: Report) -> Section:
     rows: list[Row] = [
-        [day.isoformat(), figures.measured, *describe_lateness(figures.late)]
+        [
+            *(day.isoformat(), figures.measured, *describe_lateness(figures.late)),
+            figures.measure_error(),
+        ]
         for day, figures in report.days.items()
         if figures.measured
     ]
-    columns = (Column(DAY), Column("Measured", "count"), *LATENESS)
+    columns = (Column(DAY), Column("Measured", "count"), *LATENESS, Column("Error", "ms"))
     empty = "No delivery was measured."
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
     return Section("lateness", "Lateness by day", columns, rows, empty)
+
+
+def make_error(report: Report) -> Section:
+    """The hours in which the recorder's error shows."""
+    limit_ms = error_limit(report.slo.within_ms if report.slo else None)
+    rows: list[Row] = []
+    for day, figures in report.days.items():
+        begins = local_hours(day)
+        early = figures.by("early_by_hour")
+        for hour in sorted(map(int, early)):
+            measured = sum(figures.within_group("late_by_hour", hour).values())
+            error_ms = figures.measure_error(hour) or 0.0
+            quality = "bad" if error_ms > limit_ms else "good"
+            label = f"{begins[hour]:%Y-%m-%d %H:%M}"
+            rows.append([label, measured, early[hour], error_ms, quality])
+    columns = (
+        *(Column(f"Hour ({zone_name()})"), Column("Measured", "count"), Column("Early", "count")),
+        *(Column("Error", "ms"), Column("Measurement")),
+    )
+    empty = "No measured delivery seems early."
+    return Section("error", "Measurement error by hour", columns, rows, empty)
 
 
 def make_lateness_by_delay(report: Report) -> Section:
@@ -308,7 +333,7 @@ def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mappin
 
 # In the order of the page.
 MAKERS: tuple[Callable[[Report], Section], ...] = (
-    *(make_lateness_by_day, make_lateness_by_delay, make_lateness_of_probes),
+    *(make_lateness_by_day, make_lateness_by_delay, make_lateness_of_probes, make_error),
     *(make_survival, make_by_reason, make_recovery, make_groups),
     *(make_causes, make_by_origin, make_ledger, make_topologies, make_slo),
 )

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 from analytics import buckets
 
+# Without a target a delivery is on time within this.
+USUAL_WITHIN_MS = 1000.0
+# Where the recorder's error is a larger share of the target, lateness is measured badly.
+LARGEST_ERROR = 0.1
+
+
+def error_limit(within_ms: float | None) -> float:
+    """The largest error, in ms, with which lateness is measured well enough for this target."""
+    return LARGEST_ERROR * (within_ms or USUAL_WITHIN_MS)
+
 
 @dataclass(frozen=True)
 class Attainment:

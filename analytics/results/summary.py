@@ -44,17 +44,35 @@ class Sentence:
 
 
 def summarize(
-    period: Period, total: Figures, days: Days, suspects: Mapping[str, Days]
+    period: Period,
+    total: Figures,
+    days: Days,
+    suspects: Mapping[str, Days],
+    error_limit_ms: float,
 ) -> list[Sentence]:
     """The sentences of a range, the gravest kind first."""
     found = [*_unexplained(total, suspects)]
     for rule in (_late, _failures, _never_succeeding):
         found += [sentence for one in suspects.items() for sentence in rule(*one)]
-    found = found[: MOST_SENTENCES - 1]
+    found = [*found[: MOST_SENTENCES - 2], *_measured_badly(days, error_limit_ms)]
     if missing := period.length - len(days):
         text = f"{missing} of {period.length} days have no figures."
         found.append(Sentence("Missing days.", text, "runs"))
     return found
+
+
+def _measured_badly(days: Days, limit_ms: float) -> Iterator[Sentence]:
+    errors = [
+        figures.measure_error(int(hour))
+        for figures in days.values()
+        for hour in figures.by("late_by_hour")
+    ]
+    if bad := [error_ms for error_ms in errors if error_ms and error_ms > limit_ms]:
+        text = (
+            f"In {len(bad)} of {count_of(len(errors), 'hour')} the recorder's error exceeds a "
+            f"tenth of the target ({format_ms(limit_ms)}): up to {format_ms(max(bad))}."
+        )
+        yield Sentence("Lateness measured badly.", text, "error")
 
 
 def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sentence]:

@@ -43,6 +43,7 @@ RELEASES: tuple[dict[str, str], ...] = (
 @dataclass
 class Counted:
     histogram: Counter[tuple[str, int, str, int]] = field(default_factory=Counter)
+    early: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     hours: dict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     outcomes: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     recoveries: Counter[int] = field(default_factory=Counter)
@@ -189,6 +190,8 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
         late = exit_.recorded_at - entry.recorded_at - delay
         group = sum(entry.requested_delay_ms >= edge for edge in DELAY_EDGES_MS)
         found.histogram[entry.destination, group, place[1], _bucket(late)] += 1
+        if late <= -ms(1):
+            found.early[entry.destination, place[1], _bucket(-late)] += 1
         return
     found.hours[place]["missing"] += 1
     is_dead = kinds & {"died", "parked"}

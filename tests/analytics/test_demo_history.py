@@ -84,8 +84,8 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     made = sections(found)
     # No message is parked of what was generated.
     assert not any(search for one in made.values() for search in one.searches)
-    assert [key for key in ("lateness", *CHARTS, *TABLES) if not made[key].rows] == []
-    sentences = summarize(found.period, found.total, found.days, found.suspects)
+    assert [key for key in ("lateness", *CHARTS, *TABLES) if not made[key].rows] == ["error"]
+    sentences = summarize(found.period, found.total, found.days, found.suspects, 100)
     reported = {sentence.headline: sentence for sentence in sentences}
     assert "between 02:00 and 04:00 (UTC)" in reported["Late deliveries."].text
     assert reported["Late deliveries."].first == days[LATE_NIGHT]

@@ -280,6 +280,17 @@ def test_what_entered_is_delivered_waiting_or_missing_as_the_oracle_says(
         assert row["entered"] == row["delivered"] + row["waiting"] + row["missing"]
 
 
+def test_what_seems_early_is_counted_by_how_much(
+    result: Result, truth: report_oracle.Counted
+) -> None:
+    found = {
+        (row["destination"], row["hour_at"][:13], row["bucket"]): row["messages"]
+        for row in rows_of(result, "early")
+    }
+    assert found == truth.early
+    assert max(bucket for *_, bucket in found) > buckets.bucket_of(100)
+
+
 def test_the_outcome_of_every_retried_message_is_that_of_the_oracle(
     result: Result, truth: report_oracle.Counted
 ) -> None:

@@ -238,16 +238,19 @@ def _is_open(data_end: datetime) -> Column:
 
 def counts(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> how many per requested delay, destination, hour of entry, outcome and bucket of
-    lateness (null unless measured): all that tables of pairs add up, by one pass.
+    lateness (null unless measured), and of how early those before their due time are: all that
+    tables of pairs add up, by one pass.
 
     Buckets are fixed (analytics.buckets), so that hours and days add up.
     """
     lateness = f.col("lateness_ms")
     hour_at = f.date_trunc("hour", "began_at")
+    early = f.when(lateness < 0, -lateness)
     return (
-        with_bucket(pairs, lateness)
+        with_bucket(with_bucket(pairs, lateness), early, "early_bucket")
         .groupBy(
             *(*GROUP, "destination_id", "has_entered", "has_left", "is_taken", "reason", "bucket"),
+            "early_bucket",
             hour_at.alias("hour_at"),
             _is_open(data_end).alias("is_open"),
         )
@@ -273,9 +276,21 @@ def histogram(counts: DataFrame) -> DataFrame:
     )
 
 
-def with_bucket(frame: DataFrame, ms: Column) -> DataFrame:
-    """The frame with `bucket`, the number of the bucket of analytics.buckets that holds so many
-    milliseconds; null for null.
+def early(counts: DataFrame) -> DataFrame:
+    """Counts -> how many measured ones were a millisecond early or more, per destination, hour and
+    bucket of how early. No TTL ends early: this is the error of what recorded them.
+    """
+    shown = counts.where(f.col("early_bucket") >= FIRST_LOG_BUCKET).drop("bucket")
+    return (
+        shown.withColumnRenamed("early_bucket", "bucket")
+        .groupBy(*PLACE, "destination", "hour_at", "bucket")
+        .agg(f.sum("messages").alias("messages"))
+    )
+
+
+def with_bucket(frame: DataFrame, ms: Column, name: str = "bucket") -> DataFrame:
+    """The frame with a column of this name, the number of the bucket of analytics.buckets that
+    holds so many milliseconds; null for null.
 
     In whole microseconds, so that an edge is met exactly; by the decade, since a comparison with
     each of eighty edges would be compiled for every row. Each step is a column of its own, which
@@ -296,7 +311,7 @@ def with_bucket(frame: DataFrame, ms: Column) -> DataFrame:
         frame.withColumn("bucket_us", f.greatest(f.rint(ms * 1000).cast("long"), f.lit(1000)))
         .withColumn("bucket_decade", f.floor(f.log10(us.cast("double"))).cast("int") - 3)
         .withColumn("bucket_power", f.get(powers, decade))
-        .withColumn("bucket", f.when(ms.isNotNull(), bucket.cast("int")))
+        .withColumn(name, f.when(ms.isNotNull(), bucket.cast("int")))
         .drop("bucket_us", "bucket_decade", "bucket_power")
     )
 
