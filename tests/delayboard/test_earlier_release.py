@@ -7,6 +7,7 @@ that a migration has changed since. It stays.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes import ROOT
+from topology.patterns.table import PATTERNS
 
 RELEASES = sorted((ROOT / "tests" / "releases").glob("*.sqlite3.gz"))
 COUNTS = {
@@ -37,6 +39,10 @@ def test_the_database_of_an_earlier_release_is_migrated_with_its_rows(
 ) -> None:
     database = tmp_path / "delayboard.sqlite3"
     database.write_bytes(gzip.decompress(release.read_bytes()))
+    with closing(sqlite3.connect(database)) as rows:
+        # As before its pattern had this parameter.
+        rows.execute("UPDATE topology_topology SET params = json_remove(params, '$.queue_type')")
+        rows.commit()
     kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     done = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), "migrate", "--verbosity=0"],
@@ -53,6 +59,10 @@ def test_the_database_of_an_earlier_release_is_migrated_with_its_rows(
         assert found == COUNTS
         addresses = "SELECT amqp_addresses, management_urls FROM topology_broker"
         assert rows.execute(addresses).fetchall() == [("127.0.0.1:5672", "http://127.0.0.1:15672")]
+        # Stored parameters are compared as they are.
+        for kind, params in rows.execute("SELECT kind, params FROM topology_topology"):
+            pattern, stored = PATTERNS[kind], json.loads(params)
+            assert pattern.store(pattern.parse(stored)) == stored
         # What an earlier worker still writes during an upgrade needs no new column.
         rows.execute("INSERT INTO analytics_logposition (path, bytes_read) VALUES ('x', 1)")
         assert rows.execute("SELECT log FROM analytics_logposition").fetchall() == [("",), ("",)]
