@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,19 +14,17 @@ from delayboard.dead_letters.queues.peek import PeekedMessage, number_messages
 from delayboard.dead_letters.replay.batch_items import CheckedTarget
 from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
 from delayboard.dead_letters.replay.options import DEFAULTS
-from delayboard.dead_letters.replay.targets import Target, find_default_target
+from delayboard.dead_letters.replay.targets import Target, Targets
 from delayboard.dead_letters.replay.verdicts import MessageChecker
 from delayboard.models import MessageGroup, ParkedMessage
 from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, describe_message, find_library
 from topology.clients.parts import MOST_JSON_BYTES, Parts
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
-from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import Forwarder, Message
 from topology.models.client_convention import read_conventions
 from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Redaction
-from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.remaining_route import trace_remaining_route
 from topology.snapshot import Snapshot
@@ -56,43 +54,37 @@ class Shown:
 
 def show(
     peeked_message: PeekedMessage,
-    found: Definitions | Index,
-    delay_queues: Collection[str],
+    targets: Targets,
     *,
     queue: str = "",
     version: tuple[int, ...] = (),
     redaction: Redaction = NOTHING,
     forwarders: Sequence[Forwarder] = (),
     now_ms: int = 0,
-    own: Sequence[Convention] = (),
 ) -> Shown:
     """`queue` is the message's queue; `onward` describes its further path without any action.
 
     `forwarders` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
-    `own` are the conventions of the broker's client libraries.
     """
-    walked = (
-        trace_remaining_route(
-            found,
-            peeked_message.message,
-            queue,
-            version=version,
-            forwarders=forwarders,
-            now_ms=now_ms,
+    message, history = peeked_message.message, peeked_message.history
+    onward = ""
+    if queue:
+        onward = describe_walk(
+            trace_remaining_route(
+                targets.index,
+                message,
+                queue,
+                version=version,
+                forwarders=forwarders,
+                now_ms=now_ms,
+            )
         )
-        if queue
-        else None
-    )
+    read = describe_message(message, targets.own)
     return Shown(
-        peeked_message=peeked_message,
-        target=find_default_target(
-            peeked_message.history,
-            found,
-            delay_queues,
-            describe_message(peeked_message.message, own),
-        ),
-        onward=onward(walked) if walked else "",
-        **_content(peeked_message.message, redaction),
+        peeked_message,
+        target=targets.choose_by(history, read).target,
+        onward=onward,
+        **_content(message, redaction),
     )
 
 
@@ -136,7 +128,7 @@ def _make_readable(message: Message, redaction: Redaction) -> bytes:
     return redaction.body(unpacked.data)
 
 
-def onward(walked: Walk) -> str:
+def describe_walk(walked: Walk) -> str:
     """What becomes of a message that nobody takes; "" when it just stays where it is."""
     if all(outcome.ending == "delivered" and len(outcome.hops) < 2 for outcome in walked.outcomes):
         return ""

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters.presentation import show
 from delayboard.dead_letters.replay.edit_headers import HeaderRow, make_header_rows
+from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.targets import Targets
 from tests.delayboard.builders import a_message, peeked_messages, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.content.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
+from topology.routing.matching.index import Index
 
 
 def exactly(text: str) -> Any:
@@ -177,7 +180,7 @@ def test_what_becomes_of_a_peeked_message_by_itself_is_said(
     there = shop(a_queue("wait", ttl=5000, dlx="", key="orders"))
     stated: dict[str, Any] = {} if expiration is None else {"expiration": expiration}
     (peeked_message,) = peeked_messages(a_message(headers={}, **stated))
-    found = show(peeked_message, there, set(), queue=queue, version=(4, 3, 6))
+    found = show(peeked_message, Targets(DEFAULTS, Index(there)), queue=queue, version=(4, 3, 6))
     assert found.onward.startswith(said)
     assert bool(found.onward) == bool(said)
 
@@ -186,7 +189,7 @@ def test_a_peeked_message_is_shown_whole() -> None:
     (peeked_message,) = peeked_messages(
         a_message(b'{"a":1}', message_id="m1", content_type="application/json")
     )
-    found = show(peeked_message, shop(), {"hold"})
+    found = show(peeked_message, Targets(DEFAULTS, Index(shop()), waits={"hold"}))
     assert found.body.form == "json"
     assert [row.name for row in found.headers] == ["x-death"]
     assert [(row.name, row.text) for row in found.properties] == [

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.replay import verdicts
-from delayboard.dead_letters.replay.targets import Target, find_default_target
+from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.targets import Target, Targets
 from delayboard.dead_letters.replay.verdicts import RouteChecker, Verdict, make_verdict
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
-from topology.clients.describe import describe
+from topology.clients.describe import Description, describe
 from topology.deaths import Death, History
 from topology.definitions import (
     DELAYED_TYPE,
@@ -29,6 +30,7 @@ from topology.message import REPLAYS_HEADER, Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.routing.forwarder import without_due_header
+from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
 WAITS = {"hold"}
@@ -48,8 +50,15 @@ def check_target(
     return RouteChecker(found, consumed, **more).check(target, source, properties)
 
 
+def default_target(
+    *deaths: Death, there: Definitions | None = None, read: Description | None = None
+) -> Target | None:
+    targets = Targets(DEFAULTS, Index(there or shop()), waits=WAITS)
+    return targets.choose_by(History(deaths), read).target
+
+
 def target(*deaths: Death, there: Definitions | None = None) -> tuple[str, str] | None:
-    found = find_default_target(History(deaths), there or shop(), WAITS)
+    found = default_target(*deaths, there=there)
     return (found.exchange, found.routing_key) if found else None
 
 
@@ -119,17 +128,17 @@ def test_the_target_of_what_a_consumer_republished_is_what_its_library_wrote(
 ) -> None:
     read = describe(headers, json.dumps(body).encode(), "dead")
     for deaths in ((), (IN_HOLD,), (a_death("unknown delay", "expired"),)):
-        found = find_default_target(History(deaths), shop(), WAITS, read)
+        found = default_target(*deaths, read=read)
         assert (found and (found.exchange, found.routing_key)) == expected
     # What RabbitMQ says of a failure counts before it.
-    found = find_default_target(History((REJECTED,)), shop(), WAITS, read)
+    found = default_target(REJECTED, read=read)
     assert found is not None
     assert found.routing_key == "orders"
 
 
 def test_the_reason_of_the_choice_is_told() -> None:
-    straight = find_default_target(History((a_death(exchange="news"),)), shop(), WAITS)
-    back = find_default_target(History((REJECTED,)), shop(), WAITS)
+    straight = default_target(a_death(exchange="news"))
+    back = default_target(REJECTED)
     assert straight is not None
     assert back is not None
     assert straight.why == "straight to orders, where it was first dead-lettered"
@@ -307,7 +316,7 @@ deaths = st.builds(
 def test_a_default_target_is_a_route_into_the_queue_of_the_death_and_no_other(
     there: Definitions, died: list[Death]
 ) -> None:
-    found = find_default_target(History(tuple(died)), there, {"q5"})
+    found = Targets(DEFAULTS, Index(there), waits={"q5"}).choose_by(History(tuple(died))).target
     if found is None:
         return
     verdict = check_target(found, "elsewhere", there, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -67,38 +67,49 @@ def find_delay_queues(broker: Broker) -> set[str]:
     return found
 
 
-class Targets:
-    """Chooses the target of message after message in one vhost, by its client conventions `own`.
+def find_targets(
+    broker: Broker, options: Options, index: Index, own: Sequence[Convention] = ()
+) -> Targets:
+    """Those of one vhost, by its client conventions `own`.
 
     Raises OptionError where the options fit no message: the delay is not on offer, or leads
     nowhere.
     """
+    delay: Delay | None = None
+    if options.mode == TargetMode.DELAY:
+        delay = find_delay(broker, options)
+        delay.check(index.definitions)
+    redirects = read_redirects(broker) if options.mode == TargetMode.DEFAULT else {}
+    waits = find_delay_queues(broker) if options.mode != TargetMode.TYPED else ()
+    return Targets(options, index, own, waits, redirects, delay)
 
-    def __init__(
-        self, broker: Broker, options: Options, index: Index, own: Sequence[Convention] = ()
-    ) -> None:
-        self._options = options
-        self._index = index
-        self._delay: Delay | None = None
-        self._waits: Collection[str] = ()
-        self._redirects: Mapping[int, Target] = {}
-        if options.mode == TargetMode.DELAY:
-            self._delay = find_delay(broker, options)
-            self._delay.check(index.definitions)
-        if options.mode == TargetMode.DEFAULT:
-            self._redirects = read_redirects(broker)
-        if options.mode != TargetMode.TYPED:
-            self._waits = find_delay_queues(broker)
-        self._own = own
-        self._known: dict[tuple[str, str, str], Destination] = {}
+
+@dataclass
+class Targets:
+    """Chooses the target of message after message. `waits` are the known delay queues.
+
+    By default it is the exchange and key of the earliest death that was no expiry. If all deaths
+    are expiries, what the client library wrote counts, and without that the earliest in a queue
+    that is not a delay queue. If the route from that exchange reaches any queue besides the one
+    where the message died, the target is that queue, through the default exchange: a fanout must
+    not send copies to queues that already got theirs.
+    """
+
+    options: Options
+    index: Index
+    own: Sequence[Convention] = ()
+    waits: Collection[str] = ()
+    redirects: Mapping[int, Target] = field(default_factory=dict)
+    delay: Delay | None = None
+    _known: dict[tuple[str, str, str], Destination] = field(default_factory=dict)
 
     @cached_property
     def shared(self) -> Destination | None:
         """Where every message goes, whatever it is; None where each has its own target."""
-        if self._options.mode == TargetMode.TYPED:
-            return Destination(Target(self._options.exchange, self._options.key, "typed"))
-        if self._delay is not None and self._delay.typed:
-            return self._delay.choose(self._delay.typed, self._index.definitions)
+        if self.options.mode == TargetMode.TYPED:
+            return Destination(Target(self.options.exchange, self.options.key, "typed"))
+        if self.delay is not None and self.delay.typed:
+            return self.delay.choose(self.delay.typed, self.index.definitions)
         return None
 
     def choose(
@@ -111,50 +122,54 @@ class Targets:
 
         `read_rest` reads its body and routing key, for what no death in x-death says.
         """
-        if (redirected := self._redirects.get(group or 0)) is not None:
+        if (redirected := self.redirects.get(group or 0)) is not None:
             return Destination(redirected)
         if self.shared is not None:
             return self.shared
         history = read_history(headers)
-        if history.first_failure is None:
-            body, key = read_rest()
-            read = describe(headers, body, key, self._own)
-            if read is not None and read.is_of_failure:
-                library = find_library(Parts(headers, body, key), self._own)
-                opened = unwrap(Properties(headers=headers), body, self._own)
-                return self._find_stated(read)._replace(
-                    envelope=read.library if library is not None and library.envelope else "",
-                    inside=opened[0] if opened else None,
-                )
-        death = find_first_death(history, self._waits)
+        if history.first_failure is not None:
+            return self.choose_by(history)
+        body, key = read_rest()
+        read = describe(headers, body, key, self.own)
+        found = self.choose_by(history, read)
+        if read is None or not read.is_of_failure:
+            return found
+        library = find_library(Parts(headers, body, key), self.own)
+        opened = unwrap(Properties(headers=headers), body, self.own)
+        return found._replace(
+            envelope=read.library if library is not None and library.envelope else "",
+            inside=opened[0] if opened else None,
+        )
+
+    def choose_by(self, history: History, read: Description | None = None) -> Destination:
+        """Of a message with these deaths, of which its client library wrote `read`."""
+        if history.first_failure is None and read is not None and read.is_of_failure:
+            why = f"the queue in which it failed, as {read.library} recorded it"
+            return self._place(read.queue or "", why, lambda: find_stated_target(read, self.index))
+        others = (death for death in history.deaths if death.queue not in self.waits)
+        death = history.first_failure or next(others, None)
         if death is None:
             return Destination(None, refusal=UNKNOWN_TARGET)
         cache_key = ("", "", death.queue)
-        if self._options.mode == TargetMode.DEFAULT:
+        if self.options.mode == TargetMode.DEFAULT:
             cache_key = (death.exchange, death.routing_key, death.queue)
         if cache_key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[cache_key] = self._find(death)
+            why = "the queue in which it was first dead-lettered"
+            place = self._place(death.queue, why, lambda: find_target(death, self.index))
+            self._known[cache_key] = place
         return self._known[cache_key]
-
-    def _find_stated(self, read: Description) -> Destination:
-        why = f"the queue in which it failed, as {read.library} recorded it"
-        return self._place(read.queue or "", why, lambda: find_stated_target(read, self._index))
-
-    def _find(self, death: Death) -> Destination:
-        why = "the queue in which it was first dead-lettered"
-        return self._place(death.queue, why, lambda: find_target(death, self._index))
 
     def _place(self, queue: str, why: str, find: Callable[[], Target | None]) -> Destination:
         """As the mode says, of what failed in this queue; by default where it came from."""
-        if self._delay is not None:
-            return self._delay.choose(queue, self._index.definitions)
-        if self._options.mode == TargetMode.FIRST_QUEUE:
+        if self.delay is not None:
+            return self.delay.choose(queue, self.index.definitions)
+        if self.options.mode == TargetMode.FIRST_QUEUE:
             target = Target("", queue, why) if queue else None
         else:
             target = find()
-        is_missing = target is None and queue and queue not in self._index.queues
+        is_missing = target is None and queue and queue not in self.index.queues
         refusal = NO_QUEUE.format(queue=queue) if is_missing else UNKNOWN_TARGET
         return Destination(target, refusal="" if target else refusal)
 
@@ -277,32 +292,6 @@ class Target:
     exchange: str
     routing_key: str
     why: str
-
-
-def find_default_target(
-    history: History,
-    found: Definitions | Index,
-    delay_queues: Collection[str],
-    read: Description | None = None,
-) -> Target | None:
-    """Return exchange and key of the earliest death that was not an expiry; None without one.
-
-    If all deaths are expiries, what the client library wrote counts (`read`), and without that the
-    earliest in a queue that is not a known delay queue. If the route from that exchange reaches any
-    queue besides the one where the message died, the target is that queue, through the default
-    exchange: a fanout must not send copies to queues that already got theirs.
-    """
-    if history.first_failure is None and read is not None and read.is_of_failure:
-        return find_stated_target(read, Index.of(found))
-    death = find_first_death(history, delay_queues)
-    return None if death is None else find_target(death, Index.of(found))
-
-
-def find_first_death(history: History, delay_queues: Collection[str]) -> Death | None:
-    """Return the death that shows where a message came from."""
-    return history.first_failure or next(
-        (death for death in history.deaths if death.queue not in delay_queues), None
-    )
 
 
 def find_stated_target(read: Description, index: Index) -> Target | None:

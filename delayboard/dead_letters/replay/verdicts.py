@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.batch_items import CheckedTarget, FrozenItem
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.content import count_replays, prepare_replay
 from delayboard.dead_letters.replay.options import DEFAULTS, Options, find_target_problems
-from delayboard.dead_letters.replay.targets import Destination, Target, Targets
+from delayboard.dead_letters.replay.targets import Destination, Target, find_targets
 from delayboard.models import ParkedMessage
 from topology import snapshots
 from topology.broker.failures import explain_timeout
@@ -124,7 +124,7 @@ class MessageChecker:
             limited=find_limited_queues(snapshot),
         )
         self._own = read_conventions(broker) if own is None else own
-        self._targets = Targets(broker, options, self._routes.index, self._own)
+        self._targets = find_targets(broker, options, self._routes.index, self._own)
         self._include_repeats = options.include_repeats
         self._keeps_counters = options.keep_counters
         self._unwraps = options.unwraps

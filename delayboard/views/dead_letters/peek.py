@@ -19,7 +19,8 @@ from delayboard.dead_letters.parked.store_batch import StoreFailed
 from delayboard.dead_letters.presentation import Shown, show
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.mixed_ttls import find_blocked
-from delayboard.dead_letters.replay.targets import find_delay_queues
+from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.targets import find_targets
 from delayboard.models import DeadLetterQueue
 from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError
@@ -96,22 +97,20 @@ def _peek(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> 
     blocked, lasts = find_blocked(queue, peeked, seen.removed)
     replace_peeked(broker, queue.name, blocked, timezone.now() + lasts)
     costs = seen.permission.budget is not None
-    waits = find_delay_queues(broker)
     index = Index(known.snapshot.definitions.without_taps())
+    targets = find_targets(broker, DEFAULTS, index, read_conventions(broker))
     version = known.snapshot.version_tuple
-    rules, own = redaction.rules_for(request.user, broker), read_conventions(broker)
+    rules = redaction.rules_for(request.user, broker)
     forwarders, now_ms = forwarders_at(broker), time.time_ns() // 1_000_000
     shown: list[Shown] = [
         show(
             peeked_message,
-            index,
-            waits,
+            targets,
             queue=queue.name,
             version=version,
             redaction=rules,
             forwarders=forwarders,
             now_ms=now_ms,
-            own=own,
         )
         for peeked_message in seen.peeked_messages
     ]
