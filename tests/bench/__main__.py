@@ -20,6 +20,7 @@ PARTS = (
     "listing",
     "watching",
     "idle",
+    "sizing",
     "parked_messages",
     "scale",
     "reports",

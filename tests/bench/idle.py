@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.bench.figures import say
 from tests.brokers import NEWEST, Vhost, root_of, vhost_on
 from tests.builders import applied_topology, eventually, make_broker, make_pair
 from tests.rooted import make_node
+from topology.models import Topology
 
 TOPOLOGIES = int(os.environ.get("IDLE_TOPOLOGIES", "200"))
 BROKERS = int(os.environ.get("IDLE_BROKERS", "50"))
@@ -32,19 +34,45 @@ SECONDS = float(os.environ.get("IDLE_SECONDS", "60"))
 # Until all recorders are connected and the first rounds of all checks are over.
 SETTLED_SECONDS = 45.0
 MOST_CORE, MOST_MB = 5.0, 400.0
+OF = f"{TOPOLOGIES} topologies on {BROKERS} brokers, {SILENT} of them silent"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def measure(folder: Path) -> None:
+    with running(folder) as (pids, _):
+        usage = measure_usage(pids, SECONDS)
+    percent, memory = usage.percent, usage.memory_mb
+    note = f"worker {percent['worker']:.1f}, site {percent['site']:.1f}; {OF}; at most {MOST_CORE}"
+    say("idle, percent of a core", sum(percent.values()), note)
+    note = f"worker {memory['worker']:.0f}, site {memory['site']:.0f}; at most {MOST_MB:.0f}"
+    say("idle, MB of memory", sum(memory.values()), note)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of the worker and the site, by their names: percent of a core, and memory at the end."""
+
+    percent: Mapping[str, float]
+    memory_mb: Mapping[str, float]
+
+
+@contextmanager
+def running(
+    folder: Path, *, delay: str = "1h"
+) -> Iterator[tuple[Mapping[str, int], Sequence[Topology]]]:
+    """A worker and a site that have come to rest: their process ids, and the topologies."""
     call_command("migrate", verbosity=0)
     with ExitStack() as stack:
         node = stack.enter_context(make_node(folder / "node", "bench", 5000, root_of(NEWEST)))
         port = stack.enter_context(deaf())
         vhosts = [stack.enter_context(vhost_on(node)) for _ in range(BROKERS - SILENT)]
         answering = [make_broker(vhost, name=vhost.name) for vhost in vhosts]
-        for number in range(TOPOLOGIES):
-            broker = answering[number % len(answering)]
-            applied_topology(make_pair(broker, name=f"flow{number}", delay="1h"))
+        topologies = [
+            applied_topology(
+                make_pair(answering[number % len(answering)], name=f"flow{number}", delay=delay)
+            )
+            for number in range(TOPOLOGIES)
+        ]
         for number in range(SILENT):
             address = f"guest:guest@127.0.0.1:{port}"
             urls = (f"amqp://{address}/v", f"http://127.0.0.1:{port}")
@@ -52,20 +80,18 @@ def measure(folder: Path) -> None:
         with process("worker") as worker, process("serve") as site:
             eventually(are_recording, "all taps are recorded", seconds=300)
             time.sleep(SETTLED_SECONDS)
-            before = {name: cpu_of(pid) for name, pid in (("worker", worker), ("site", site))}
-            began = time.monotonic()
-            time.sleep(SECONDS)
-            seconds = time.monotonic() - began
-            spent = {
-                name: 100 * (cpu_of(pid) - before[name]) / seconds
-                for name, pid in (("worker", worker), ("site", site))
-            }
-            memory = {"worker": memory_of(worker), "site": memory_of(site)}
-        of = f"{TOPOLOGIES} topologies on {BROKERS} brokers, {SILENT} of them silent"
-        note = f"worker {spent['worker']:.1f}, site {spent['site']:.1f}; {of}; at most {MOST_CORE}"
-        say("idle, percent of a core", sum(spent.values()), note)
-        note = f"worker {memory['worker']:.0f}, site {memory['site']:.0f}; at most {MOST_MB:.0f}"
-        say("idle, MB of memory", sum(memory.values()), note)
+            yield {"worker": worker, "site": site}, topologies
+
+
+def measure_usage(pids: Mapping[str, int], seconds: float) -> Usage:
+    """Of the next seconds."""
+    before, began = {name: cpu_of(pid) for name, pid in pids.items()}, time.monotonic()
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    return Usage(
+        {name: 100 * (cpu_of(pid) - before[name]) / took for name, pid in pids.items()},
+        {name: memory_of(pid) for name, pid in pids.items()},
+    )
 
 
 def are_recording() -> bool:
