@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.frames import Delivery
+from topology.broker.amqp.frames import Delivery, wait_for_any
 from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Conflict, NotFound, OutcomeUnknown
 from topology.broker.management.client import Management
@@ -51,6 +52,17 @@ def test_each_of_many_is_confirmed_and_there(vhost: Vhost) -> None:
         moved(source, wire, 500)
     assert source.kinds() == {"confirmed": 5000}
     assert depth(vhost, "q") == 5000
+
+
+def test_a_delivery_is_timed_when_it_came_and_not_when_it_was_read(vhost: Vhost) -> None:
+    declare_in(vhost, Queue("q"))
+    with Consumer(address_of(vhost), "q", in_thread=False) as consumer:
+        with pipeline(address_of(vhost), "test") as wire:
+            moved(Numbers(1), wire)
+        wait_for_any([consumer.connection], 10)
+        read_from = datetime.now(UTC)
+        (delivery,) = consumer.batch(limit=1, wait=10)
+        assert delivery.received_at < read_from
 
 
 def test_a_connection_on_which_nothing_is_answered_counts_as_broken(

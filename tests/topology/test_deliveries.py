@@ -32,7 +32,7 @@ class Bare:
 
     def __init__(self) -> None:
         self._frame_buffer = b""
-        self._transport = SimpleNamespace()
+        self._transport = SimpleNamespace(_sock=None)
         self.bytes_received = 0
         self.frames: list[Any] = []
 

@@ -9,7 +9,9 @@ frames of its body, with no other frame of the channel in between.
 from __future__ import annotations
 
 import select
+import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +41,8 @@ READ_BYTES = 64 * 1024
 _DELIVER = b"\x00\x3c\x00\x3c"
 _TAG = struct.Struct(">Q?")
 _SIZE = struct.Struct(">Q")
+# socket(7), for a stream too: tcp_recvmsg writes a control message with a timespec.
+_SO_TIMESTAMPNS, _TIMESPEC, _NOTES_BYTES = 35, struct.Struct("@qq"), 64
 
 
 class Unpublishable(Exception):
@@ -201,8 +205,8 @@ def wait(connection: pika.BlockingConnection, seconds: float, is_ready: Callable
 class Delivery:
     """A message as it came, not acknowledged yet; `raw` are the bytes of its properties.
 
-    `received_at` is UTC. `offset` is its place in the stream that it was read from, None from a
-    queue.
+    `received_at` is UTC: when its bytes came to this machine, or were read. `offset` is its place
+    in the stream that it was read from, None from a queue.
     """
 
     __slots__ = (
@@ -218,7 +222,13 @@ class Delivery:
     )
 
     def __init__(
-        self, tag: int, redelivered: bool, exchange: str, routing_key: str, raw: bytes
+        self,
+        tag: int,
+        redelivered: bool,
+        exchange: str,
+        routing_key: str,
+        raw: bytes,
+        received_at: datetime | None = None,
     ) -> None:
         self.tag = tag
         self.redelivered = redelivered
@@ -226,7 +236,7 @@ class Delivery:
         self.routing_key = routing_key
         self.raw = raw
         self.body = b""
-        self.received_at = datetime.now(UTC)
+        self.received_at = received_at or datetime.now(UTC)
         self.offset: int | None = None
         self._message: Message | None = None
 
@@ -243,6 +253,15 @@ class Delivery:
         """As RabbitMQ marks a message that it delivers again."""
         self.redelivered = True
         self._message = replace(self.message, redelivered=True)
+
+
+def _read_stamp(note: tuple[int, int, bytes]) -> datetime | None:
+    """The time in a control message, which the kernel wrote as seconds and nanoseconds."""
+    level, kind, data = note
+    if (level, kind) != (socket.SOL_SOCKET, _SO_TIMESTAMPNS) or len(data) != _TIMESPEC.size:
+        return None
+    seconds, nanoseconds = _TIMESPEC.unpack(data)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
 
 
 class Deliveries:
@@ -268,8 +287,34 @@ class Deliveries:
         bare._on_data_available = self.feed
         # Each read has other threads go on, which give the interpreter back after milliseconds.
         bare._transport._MAX_RECV_BYTES = READ_BYTES
+        self._came_at: datetime | None = None
+        self._stamp_reads(bare._transport)
+
+    def _stamp_reads(self, transport: Any) -> None:
+        """Have the kernel say when bytes came, where it does (Linux, without TLS): a thread that
+        waits for its turn, or parses others, reads them tens of milliseconds later.
+        """
+        if sys.platform != "linux" or type(transport._sock) is not socket.socket:
+            return
+        try:
+            transport._sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        except OSError:
+            return
+
+        def read(sock: socket.socket, most: int) -> bytes:
+            data, notes, _, _ = sock.recvmsg(most, _NOTES_BYTES)
+            self._came_at = next(filter(None, map(_read_stamp, notes)), None)
+            return data
+
+        transport._sigint_safe_recv = read
 
     def feed(self, data: bytes) -> None:
+        # Of bytes that are read at once it is the time of the last: no earlier one is known.
+        self._came_at = self._came_at or datetime.now(UTC)
+        self._take(data)
+        self._came_at = None
+
+    def _take(self, data: bytes) -> None:
         self._bare.bytes_received += len(data)
         self._bare.heard_at = time.monotonic()
         data = self._rest + data if self._rest else data
@@ -305,7 +350,7 @@ class Deliveries:
             exchange = method[named + 1 : keyed].decode("utf-8", "backslashreplace")
             key = method[keyed + 1 : keyed + 1 + method[keyed]].decode("utf-8", "backslashreplace")
             raw = data[first + 12 : last]
-            self._delivery = Delivery(tag, redelivered, exchange, key, raw)
+            self._delivery = Delivery(tag, redelivered, exchange, key, raw, self._came_at)
         elif kind == _METHOD and data.startswith(_DELIVER, first):
             self._method = data[first:last]
             return True
