@@ -25,6 +25,8 @@ LONGEST_TEXT = 255
 NESTING_LIMIT = 6
 # What a column of PostgreSQL takes.
 LARGEST_NUMBER = 2**31 - 1
+# What no event can be without; any other field has its default.
+NEEDED = ("event_id", "kind", "recorded_at", "broker")
 # A client can write any number of them into x-death.
 MOST_FAILURES = 100
 DEATHS_HEADER = "x-death"
@@ -229,12 +231,11 @@ def decode(line: bytes) -> MessageEvent:
                 values[name] = _moment(name, values[name])
         values["failures"] = _read_failures(values["failures"])
         return MessageEvent(**values)
+    missing = [name for name in NEEDED if name not in values]
+    if missing:
+        raise EventError(f"The line has no field {', '.join(missing)}.")
     known = {name: _read(name, values[name]) for name in FIELDS if name in values}
-    try:
-        return MessageEvent(**known)
-    except TypeError as error:
-        missing = sorted({"event_id", "kind", "recorded_at"} - known.keys())
-        raise EventError(f"The line has no {', '.join(missing) or 'fields'}.") from error
+    return MessageEvent(**{"caught_up": False, "source": "", **known})
 
 
 def read_object(line: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import reports, runs, scheduled, topology_tabs
+from analytics.views import imports, reports, runs, scheduled, topology_tabs
 
 app_name = "analytics"
 urlpatterns = [
@@ -21,6 +21,10 @@ urlpatterns = [
     path("reports/run/", reports.run, name="run"),
     path("reports/runs/", runs.runs, name="runs"),
     path("reports/runs/<slug:day>/", runs.nightly_run, name="nightly_run"),
+    path("reports/imports/", imports.imports, name="imports"),
+    path("reports/imports/upload/", imports.upload, name="import_upload"),
+    path("reports/imports/<int:pk>/", imports.import_page, name="import"),
+    path("reports/imports/<int:pk>/change/", imports.change, name="import_change"),
     path("reports/slo/", reports.slo, name="slo"),
     path("reports/nightly/<slug:day>.<slug:suffix>", reports.stored_report, name="stored_report"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),

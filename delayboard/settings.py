@@ -321,6 +321,9 @@ METRICS_DETAILS = is_enabled("METRICS_DETAILS")
 # A body of 8 MB grows when a form is encoded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
+# The largest log that the page Imports takes; the command has no limit.
+IMPORT_MB = whole_number("IMPORT_MB", 1024, 1, 1024 * 1024)
+
 
 # Unconfirmed messages of one queue or replay in flight: what one kill may duplicate.
 # The default is measured: docs/replay.md.

@@ -16,9 +16,10 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics import disk, launch, nightly
-from analytics.importing.sources import Format, Refused, find
-from analytics.importing.staging import Staged, TraceScope, stage
+from analytics.importing.sources import Format, Refused, Source, find
+from analytics.importing.staging import Scope, Staged, stage
 from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_lock
+from analytics.mappings.mapping import QUALITIES, LogMapping
 from analytics.models.run import RunState
 from analytics.recorder.traces import Watched
 from topology import snapshots
@@ -46,8 +47,9 @@ class Problem:
 class ImportResult:
     """How many lines were read (blank ones do not count), and their outcomes.
 
-    `read` is the sum of added, known and malformed; `problems` are the first malformed lines.
-    `days` are those whose figures the new lines change.
+    Lines are malformed, ignored (no rule of the mapping wants them), or have events; `events` is
+    the sum of added and known ones. `problems` are the first malformed lines. `days` are those
+    whose figures the new lines change. `quality` says what the log cannot know.
     """
 
     files: int
@@ -56,18 +58,23 @@ class ImportResult:
     malformed: int
     problems: Sequence[Problem] = ()
     days: Sequence[date] = field(default_factory=list)
+    ignored: int = 0
+    events: int = 0
+    topologies: Sequence[str] = ()
+    quality: Sequence[str] = ()
 
     @property
     def known(self) -> int:
-        """Lines whose events the log had already, or an earlier line of the same import."""
-        return self.read - self.added - self.malformed
+        """Events that the log had already, or an earlier line of the same import."""
+        return self.events - self.added
 
 
 def import_files(
     paths: Sequence[Path],
     *,
     given: Format | None = None,
-    scope: TraceScope | None = None,
+    mapping: LogMapping | None = None,
+    scope: Scope | None = None,
     is_dry: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ImportResult:
@@ -76,12 +83,15 @@ def import_files(
     Raises Refused when nothing was done, LogError when the log cannot be written (then what was
     added stays, and another import completes it), launch.LaunchError when the job fails.
     """
-    sources = find(paths, given)
-    has_traces = any(source.format == "tracing" for source in sources)
-    if has_traces and scope is None:
-        raise Refused("A trace does not contain its broker. Name the broker with --broker.")
-    if scope and not has_traces:
-        raise Refused("--broker works only with traces, because these events contain their broker.")
+    sources = find(paths, given, mapping)
+    needs_broker = [source for source in sources if source.mapping]
+    if needs_broker and scope is None:
+        title = needs_broker[0].mapping.title if needs_broker[0].mapping else ""
+        raise Refused(f"{title}: the log does not name its broker. Name the broker with --broker.")
+    if scope and not needs_broker:
+        raise Refused(
+            "--broker works only with traces and mappings, because events contain their broker."
+        )
     log = Path(settings.EVENT_LOG).absolute()
     with take_lock(log, IMPORT_LOCK) as is_ours:
         if not is_ours:
@@ -104,14 +114,21 @@ def import_files(
                 raise LogError(
                     f"Delayboard cannot write the event log in {log}: {reason}."
                 ) from error
-    return _outcome(len(sources), summary, staged, by_day)
+    return _outcome(sources, summary, staged, by_day)
 
 
-def read_scope(broker: Broker, slugs: Sequence[str] = ()) -> TraceScope:
-    """Who reads a trace: these topologies of the broker, by default all of them.
+def read_scope(
+    broker: Broker, slugs: Sequence[str] = (), mapping: LogMapping | None = None
+) -> Scope:
+    """Whose log it is. Traces are read by these topologies of the broker, by default all of them;
+    events of another mapping that name no topology are of the first.
 
     Raises Refused for a slug that is none of them.
     """
+    if mapping and mapping.trace is None:
+        if len(slugs) > 1:
+            raise Refused("A log with a mapping has one --topology at most.")
+        return Scope(broker.slug, broker.vhost, topology=slugs[0] if slugs else "")
     rows = list(Topology.objects.filter(broker=broker))
     unknown = sorted(set(slugs) - {row.slug for row in rows})
     if unknown:
@@ -121,7 +138,7 @@ def read_scope(broker: Broker, slugs: Sequence[str] = ()) -> TraceScope:
         for row in rows
         if not slugs or row.slug in slugs
     ]
-    return TraceScope(broker.slug, broker.vhost, watched, _ttls(broker, rows))
+    return Scope(broker.slug, broker.vhost, watched, _ttls(broker, rows))
 
 
 def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
@@ -174,16 +191,30 @@ def _count_days(out: Path) -> dict[date, int]:
 
 
 def _outcome(
-    files: int, summary: Mapping[str, Any], staged: Staged, by_day: Mapping[date, int]
+    sources: Sequence[Source],
+    summary: Mapping[str, Any],
+    staged: Staged,
+    by_day: Mapping[date, int],
 ) -> ImportResult:
     entered = map(date.fromisoformat, summary["entered"])
     problems = [
         Problem(staged.name_of(problem["file"]), problem["number"], problem["why"])
         for problem in summary["problems"]
     ]
-    days = sorted({*by_day, *entered}) if by_day else []
-    added = sum(by_day.values())
-    return ImportResult(files, summary["read"], added, summary["malformed"], problems, days)
+    stated = {name for source in sources if source.mapping for name in source.mapping.quality}
+    stated |= set(summary["quality"])
+    return ImportResult(
+        files=len(sources),
+        read=summary["read"],
+        added=sum(by_day.values()),
+        malformed=summary["malformed"],
+        problems=problems,
+        days=sorted({*by_day, *entered}) if by_day else [],
+        ignored=summary["ignored"],
+        events=summary["events"],
+        topologies=summary["topologies"],
+        quality=[name for name in QUALITIES if name in stated],
+    )
 
 
 def publish(out: Path, log: Path, name: str) -> dict[date, int]:

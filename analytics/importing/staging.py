@@ -1,8 +1,8 @@
 """Puts the files to import into a folder for the Spark job, under neutral names.
 
 Plain JSON lines and Parquet are linked. Files that Spark cannot number, or would read differently
-(gzip, CSV, traces), are written as lines, each at its own place, so that line numbers stay those of
-the file.
+(gzip, CSV, text, documents, traces), are written as lines, each at its own place, so that line
+numbers stay those of the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from analytics.events import (
     encode,
     read_object,
 )
-from analytics.importing.sources import Refused, Source
+from analytics.importing.sources import Refused, Source, first_line, read_head
+from analytics.mappings.mapping import LogMapping, iterate_items
+from analytics.mappings.values import RecordError
 from analytics.recorder.traces import (
     DELIVER,
     PUBLISH,
@@ -45,8 +47,12 @@ from analytics.recorder.traces import (
 from topology.deaths import read_history
 from topology.message import Message, Properties
 
-FOLDERS = {"jsonl": "raw", "csv": "staged", "tracing": "traces", "parquet": "parquet"}
+# Events as they lie or as we wrote them, records of a mapping the same, and tables.
+FOLDERS = ("raw", "staged", "mapped", "records", "traces", "parquet")
+# What Spark needs of the one mapping of an import.
+MAPPING_FILE = "mapping.json"
 NEEDED = ("event_id", "kind", "recorded_at")
+LARGEST_DOCUMENT = 512 * 1024 * 1024
 PROBLEM_MARK = b"!"
 LONGEST_CELL = 64 * 1024 * 1024
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -75,15 +81,21 @@ class Staged:
         return str(source.path.joinpath(*place.parts[2:]))
 
 
-def stage(sources: Iterable[Source], work: Path, scope: TraceScope | None) -> Staged:
+def stage(sources: Sequence[Source], work: Path, scope: Scope | None) -> Staged:
     """Raises Refused for a file that cannot be read as what it is; OSError for the folder's."""
-    for folder in FOLDERS.values():
+    for folder in FOLDERS:
         (work / folder).mkdir()
+    if sources[0].mapping and not sources[0].is_trace:
+        assert scope is not None
+        names = {"broker": scope.broker, "vhost": scope.vhost, "topology": scope.topology}
+        mapping = sources[0].mapping
+        described = {"name": mapping.name, "text": mapping.text, "defaults": names}
+        (work / MAPPING_FILE).write_bytes(orjson.dumps(described))
     placed = {}
     for number, source in enumerate(sources, start=1):
-        folder = FOLDERS[source.format]
+        folder, is_linked = _choose_folder(source)
         place = work / folder / f"{number:06}"
-        if folder == "parquet" or (folder == "raw" and not source.is_gzip):
+        if is_linked:
             place.symlink_to(source.path.absolute())
         else:
             _write_out(source, place, scope)
@@ -91,58 +103,128 @@ def stage(sources: Iterable[Source], work: Path, scope: TraceScope | None) -> St
     return Staged(placed)
 
 
-def _write_out(source: Source, place: Path, scope: TraceScope | None) -> None:
+def _choose_folder(source: Source) -> tuple[str, bool]:
+    """Its folder, and whether Spark reads the file itself."""
+    if source.format == "parquet":
+        return "parquet", True
+    if source.is_trace:
+        return "traces", False
+    is_lines = source.format == "json" and not source.is_gzip and not is_document(source)
+    if source.mapping is None:
+        return ("raw" if is_lines or source.format == "json" else "staged"), is_lines
+    return ("mapped", True) if is_lines else ("records", False)
+
+
+def _write_out(source: Source, place: Path, scope: Scope | None) -> None:
     with place.open("wb") as out:
         try:
             with source.open() as file:
-                if source.format == "jsonl":
+                if source.mapping is None and source.format == "json":
                     shutil.copyfileobj(file, out)
+                elif source.is_trace:
+                    assert scope is not None
+                    lines = read_lines(source, file)
+                    out.writelines(_line_of_trace(line, source, scope) + b"\n" for line in lines)
                 else:
-                    out.writelines(line + b"\n" for line in _lines(source, file, scope))
+                    out.writelines(line + b"\n" for line in read_lines(source, file))
         except (EOFError, zlib.error, UnicodeDecodeError) as error:
             raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
         except NoTable as error:
             raise Refused(f"{source.path} {error}.") from error
 
 
-def _lines(source: Source, file: BinaryIO, scope: TraceScope | None) -> Iterator[bytes]:
+def is_document(source: Source) -> bool:
+    """Whether the file is one JSON document with many records, as answers of an API are."""
+    if source.format != "json" or source.mapping is None:
+        return False
+    return bool(source.mapping.items) or first_line(read_head(source.path)).startswith(b"[")
+
+
+def read_lines(source: Source, file: BinaryIO) -> Iterator[bytes]:
+    """A line for each line of the file, at the same number: a record as a JSON object, a problem
+    with its mark, or nothing; of a document a line for each record. Raises NoTable.
+    """
+    mapping = source.mapping
     if source.format == "csv":
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            yield from lines_of_table(text)
+            yield from lines_of_table(text, mapping)
+    elif source.format == "text":
+        assert mapping is not None
+        with io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace") as text:
+            yield from _lines_of_text(text, mapping)
+    elif mapping is not None and is_document(source):
+        yield from _lines_of_document(file, mapping)
     else:
-        assert scope is not None
-        for line in map(bytes.strip, file):
-            try:
-                event = event_of_line(line, scope) if line else None
-                yield encode(event) if event else b""
-            except (EventError, OverflowError) as error:
-                why = str(error).encode("utf-8", "backslashreplace")
-                yield PROBLEM_MARK + why.replace(b"\n", b" ")
+        yield from map(bytes.strip, file)
+
+
+def _lines_of_text(text: Iterable[str], mapping: LogMapping) -> Iterator[bytes]:
+    """Each record at its first line."""
+    if mapping.begins is None:
+        for line in text:
+            yield _split(line.rstrip("\r\n"), mapping) if line.strip() else b""
+        return
+    record: list[str] = []
+    for line in text:
+        if mapping.begins.search(line.rstrip("\r\n")) and record:
+            yield from _place_record(record, mapping)
+            record = []
+        record.append(line)
+    yield from _place_record(record, mapping)
+
+
+def _place_record(record: Sequence[str], mapping: LogMapping) -> Iterator[bytes]:
+    text = "".join(record)
+    if record:
+        yield _split(text, mapping) if text.strip() else b""
+        yield from [b""] * (len(record) - 1)
+
+
+def _split(text: str, mapping: LogMapping) -> bytes:
+    try:
+        return orjson.dumps(mapping.split_text(text))
+    except RecordError as error:
+        return PROBLEM_MARK + str(error).encode("utf-8", "backslashreplace")
+
+
+def _lines_of_document(file: BinaryIO, mapping: LogMapping) -> Iterator[bytes]:
+    text = file.read(LARGEST_DOCUMENT + 1)
+    if len(text) > LARGEST_DOCUMENT:
+        raise NoTable("is a JSON document of more than 512 MiB. Write a record on each line")
+    try:
+        for record in iterate_items(orjson.loads(text), mapping.items or "*"):
+            yield orjson.dumps(record)
+    except orjson.JSONDecodeError as error:
+        raise NoTable(f"is no JSON document: {error}") from error
+    except RecordError as error:
+        raise NoTable(f"cannot be read. {error}") from error
 
 
 class NoTable(ValueError):
     """The first row contains none of the required columns; the message lists them."""
 
 
-def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
+def lines_of_table(text: Iterable[str], mapping: LogMapping | None = None) -> Iterator[bytes]:
     """A line for every line of the file, without its end: a row, a problem or nothing.
 
     `text` comes line by line with the ends kept. Raises NoTable.
     """
     csv.field_size_limit(LONGEST_CELL)
-    rows = csv.reader(text, strict=True)
-    try:
-        columns = next(rows, [])
-    except csv.Error as error:
-        raise NoTable(f"has no readable header: {error}") from error
+    rows = csv.reader(text, delimiter=mapping.separator if mapping else ",", strict=True)
+    columns: Sequence[str] = mapping.columns if mapping else ()
+    if not columns:
+        try:
+            columns = next(rows, [])
+        except csv.Error as error:
+            raise NoTable(f"has no readable header: {error}") from error
     missing = [name for name in NEEDED if name not in columns]
-    if missing:
+    if missing and mapping is None:
         raise NoTable(f"has no column {', '.join(missing)}")
     yield from [b""] * rows.line_num
     while True:
         begins = rows.line_num
         try:
-            line = _line(columns, next(rows))
+            line = _line(columns, next(rows), mapping)
         except StopIteration:
             return
         except csv.Error as error:
@@ -151,15 +233,18 @@ def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
         yield from [b""] * (rows.line_num - begins - 1)
 
 
-def _line(columns: Sequence[str], cells: Sequence[str]) -> bytes:
+def _line(columns: Sequence[str], cells: Sequence[str], mapping: LogMapping | None) -> bytes:
     if not cells:
         return b""
     if len(cells) != len(columns):
         why = f"The row has {len(cells)} cells, but the header has {len(columns)}."
         return PROBLEM_MARK + why.encode()
+    row = zip(columns, cells, strict=True)
+    if mapping:
+        return orjson.dumps({name.strip(): cell for name, cell in row if cell})
     values = {
         name: _value(FIELDS[name], cell)
-        for name, cell in zip(columns, cells, strict=True)
+        for name, cell in row
         if name in FIELDS and (cell or FIELDS[name] == "text")
     }
     return orjson.dumps(values)
@@ -180,21 +265,33 @@ def _value(kind: FieldType, cell: str) -> Any:
 
 
 @dataclass(frozen=True)
-class TraceScope:
-    """The source of a file of RabbitMQ's tracing plugin: the broker's slug, its vhost, and the
-    topologies that read it.
+class Scope:
+    """Whose log it is: the broker's slug and its vhost; the topology of events that name none.
 
-    `ttls_ms` are the TTLs of queues by name, as far as known.
+    The `watched` topologies read traces. `ttls_ms` are the TTLs of queues by name, as far as known.
     """
 
     broker: str
     vhost: str
-    watched: Sequence[Watched]
+    watched: Sequence[Watched] = ()
     ttls_ms: Mapping[str, int] = field(default_factory=dict)
+    topology: str = ""
 
 
-def event_of_line(line: bytes, scope: TraceScope) -> MessageEvent | None:
-    """None for the reading of our own taps. Raises EventError.
+def _line_of_trace(line: bytes, source: Source, scope: Scope) -> bytes:
+    if not line or line.startswith(PROBLEM_MARK):
+        return line
+    assert source.mapping is not None
+    try:
+        event = event_of_line(line, scope, source.mapping)
+    except (EventError, RecordError, OverflowError) as error:
+        why = str(error).encode("utf-8", "backslashreplace")
+        return PROBLEM_MARK + why.replace(b"\n", b" ")
+    return encode(event) if event else b""
+
+
+def event_of_line(line: bytes, scope: Scope, mapping: LogMapping) -> MessageEvent | None:
+    """None for the reading of our own taps. Raises EventError, RecordError.
 
     The plugin writes what the firehose copies (rabbit_tracing_consumer.erl; tried on 3.10.8, 4.0.5
     and 4.3.6): properties by name, header values as JSON has them, the payload in base64 and cut at
@@ -204,17 +301,17 @@ def event_of_line(line: bytes, scope: TraceScope) -> MessageEvent | None:
     Never `caught_up`: the file does not record whether the plugin kept up, and reports show when
     they measure by its clock. The id is a hash of the line, so that equal lines share it.
     """
-    values = read_object(line)
+    values = mapping.read_trace(read_object(line))
     copy = _copy(values)
     trace = read_trace(copy)
     if trace is None:
         raise EventError("The line has no routing keys or properties.")
-    if values.get("vhost") != scope.vhost:
+    if values.get("vhost", scope.vhost) != scope.vhost:
         raise EventError(f"The message belongs to the virtual host {values.get('vhost')!r}.")
     return None if is_own(copy) else _event(line, values, trace, scope)
 
 
-def _event(line: bytes, values: Mapping[str, Any], trace: Trace, scope: TraceScope) -> MessageEvent:
+def _event(line: bytes, values: Mapping[str, Any], trace: Trace, scope: Scope) -> MessageEvent:
     event = event_of_trace(
         trace,
         scope.watched,
@@ -231,7 +328,7 @@ def _event(line: bytes, values: Mapping[str, Any], trace: Trace, scope: TraceSco
     return event
 
 
-def _out_of_unknown_queue(event: MessageEvent, trace: Trace, scope: TraceScope) -> MessageEvent:
+def _out_of_unknown_queue(event: MessageEvent, trace: Trace, scope: Scope) -> MessageEvent:
     """The delivery of a message that expired in a queue of no topology, with trip and delay.
 
     The delay is the shorter of the queue's TTL and the expiration that the message had, as in the

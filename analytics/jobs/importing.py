@@ -1,9 +1,10 @@
 """`python -m analytics.jobs.importing --log FOLDER --work FOLDER`.
 
 Turns what analytics.importing laid into --work into lines that the log does not have yet. In
---work it finds `raw/`, `staged/` and `traces/` with lines of text (see `of_staged`) and
-`parquet/`; it leaves `out/date=…/hour=…/*.txt` and `summary.json`. Output and exit codes are
-those of `python -m analytics.jobs`; 4 says that a file has not the columns of an event.
+--work it finds `raw/`, `staged/` and `traces/` with events (see `of_staged`), `mapped/` and
+`records/` with records of `mapping.json`, and `parquet/` with either. It leaves
+`out/date=…/hour=…/*.txt` and `summary.json`. Output and exit codes are those of `python -m
+analytics.jobs`; 4 says that a file has not the columns of an event.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -22,22 +24,29 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.events import FIELDS, MessageEvent, clean, decode, encode
+from analytics.events import MessageEvent, clean, decode, encode, read_object
 from analytics.jobs import command, session
+from analytics.jobs.parquet_tables import read_tables
 from analytics.jobs.schema import KNOWN_SOURCES, as_it_is, keep
+from analytics.mappings.mapping import parse_once
 
 STEPS = ("Starting Spark", "Reading the lines", "Comparing with the log", "Writing the new ones")
 SHOWN = 20
 LINES_A_FILE = 100_000
 NEEDED = ("event_id", "kind", "recorded_at")
-# What every line of a trace file begins with, as encode writes it, up to the hash's end.
-TRACE_ID_ENDS = len('{"v":1,"event_id":"trace:') + 32
+MAPPING_FILE = "mapping.json"
+# What every line begins with, as encode writes it; ids of traces and mapped logs are hashes of what
+# several lines may have, unless the log names its events itself.
+LINE_BEGINS = '{"v":1,"event_id":"'
+HASHED = "^(trace|log):[0-9a-f]{32}(:[a-z]+)?$"
+# The job that reports it does not list more names.
+MOST_NAMES = 100
 PLACE = ("file", "block", "row")
 PROBLEM_MARK = b"!"
 LONGEST_PROBLEM = 300
 SCHEMA = (
-    "problem string, event_id string, date string, hour string, entered string,"
-    " recorded_us bigint, line string"
+    "array<struct<problem: string, event_id: string, date: string, hour: string, entered: string,"
+    " recorded_us: bigint, topology: string, has_id: boolean, line: string>>"
 )
 
 
@@ -59,31 +68,66 @@ def run(log: Path, work: Path) -> None:
     with session.stopping(spark):
         spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         spark.conf.set("spark.sql.parquet.binaryAsString", "true")
+        spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         summary = _import(spark, work)
     (work / "summary.json").write_text(json.dumps(summary))
 
 
 def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
     command.print_step(STEPS, 1)
-    rows = keep(_rows(spark, work))
-    counts = rows.agg(
-        f.count("found").alias("read"), f.count("found.problem").alias("malformed")
+    mapping = _read_mapping(work)
+    all_rows = rows = keep(_rows(spark, work, mapping))
+    found = rows.select("found", f.size("found").alias("size"))
+    is_wrong = f.exists("found", lambda one: one["problem"].isNotNull())
+    counts = found.agg(
+        f.count("found").alias("read"),
+        f.count_if(is_wrong).alias("malformed"),
+        f.count_if(f.col("size") == 0).alias("ignored"),
+        f.coalesce(f.sum(f.when(~is_wrong, f.col("size"))), f.lit(0)).alias("events"),
     ).collect()[0]
-    summary = {"read": counts["read"], "malformed": counts["malformed"], "entered": []}
-    summary["problems"] = _problems(rows, work) if counts["malformed"] else []
+    summary: dict[str, Any] = {**counts.asDict(), "entered": []}
+    events = rows.select(*PLACE, f.explode("found").alias("found"))
+    events = events.where("found.line is not null").select(*PLACE, "found.*")
+    summary["problems"] = _problems(all_rows, work) if counts["malformed"] else []
+    summary |= _describe(events, mapping)
     command.print_step(STEPS, 2)
-    fresh = _fresh(spark, work, rows)
+    fresh = _fresh(spark, work, events)
     command.print_step(STEPS, 3)
     summary["entered"] = _write(fresh, work / "out")
     return summary
 
 
-def _rows(spark: SparkSession, work: Path) -> DataFrame:
-    """Every line with its place and, as `found`, the columns of SCHEMA."""
+def _read_mapping(work: Path) -> dict[str, Any] | None:
+    file = work / MAPPING_FILE
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _describe(events: DataFrame, mapping: dict[str, Any] | None) -> dict[str, Any]:
+    """The topologies of the events, and what none of them has."""
+    if mapping is None:
+        return {"topologies": [], "quality": []}
+    names = events.select("topology").distinct().limit(MOST_NAMES).collect()
+    counts = events.agg(
+        f.count("*").alias("events"),
+        f.count_if(f.col("recorded_us") % 1_000_000 == 0).alias("whole"),
+        f.count_if("has_id").alias("named"),
+    ).collect()[0]
+    found = {
+        "no ids": counts["named"] == 0 < counts["events"],
+        "whole seconds": 0 < counts["events"] == counts["whole"],
+    }
+    quality = [name for name, is_found in found.items() if is_found]
+    return {"topologies": sorted(row["topology"] for row in names), "quality": quality}
+
+
+def _rows(spark: SparkSession, work: Path, mapping: dict[str, Any] | None) -> DataFrame:
+    """Every line with its place and, as `found`, the events of SCHEMA."""
     readings = {
         "raw": of_raw,
         "staged": of_staged,
         "traces": of_staged,
+        "mapped": of_raw if mapping is None else partial(of_record, mapping, False),
+        "records": of_raw if mapping is None else partial(of_record, mapping, True),
     }
     frames = [
         _lines(spark, files).select(*PLACE, read(f.col("value")).alias("found"))
@@ -91,13 +135,11 @@ def _rows(spark: SparkSession, work: Path) -> DataFrame:
         if (files := sorted((work / name).iterdir()))
     ]
     frames += [
-        _parquet(spark, paths).select(*PLACE, of_raw(f.col("value")).alias("found"))
-        for paths in _tables(work / "parquet")
+        frame.select(*PLACE, readings["mapped"](f.col("value")).alias("found"))
+        for place in sorted((work / "parquet").iterdir())
+        for frame in read_tables(spark, place, NEEDED if mapping is None else ())
     ]
-    rows = frames[0]
-    for frame in frames[1:]:
-        rows = rows.union(frame)
-    return rows
+    return reduce(DataFrame.union, frames)
 
 
 def _lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
@@ -110,34 +152,11 @@ def _lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
     )
 
 
-def _tables(folder: Path) -> list[list[Path]]:
-    """What is read as one: all single files together, and each folder."""
-    paths = sorted(folder.iterdir())
-    files = [path for path in paths if path.is_file()]
-    return [*([files] if files else []), *([path] for path in paths if path.is_dir())]
-
-
-def _parquet(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
-    """Rows as lines of JSON; a null is a field that the line lacks."""
-    options = {"pathGlobFilter": "*.parquet"} if paths[0].is_dir() else {}
-    reader = spark.read.options(mergeSchema="true", **options)
-    frame = reader.parquet(*map(as_it_is, paths))
-    missing = [name for name in NEEDED if name not in frame.columns]
-    if missing:
-        raise command.NoData(f"parquet/{paths[0].name} has no column {', '.join(missing)}.")
-    fields = f.struct(*(name for name in FIELDS if name in frame.columns))
-    moments = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-    return frame.select(
-        f.col("_metadata.file_path").alias("file"),
-        f.lit(0).cast("long").alias("block"),
-        f.col("_metadata.row_index").alias("row"),
-        f.to_json(fields, moments).cast("binary").alias("value"),
-    )
-
-
 def _problems(rows: DataFrame, work: Path) -> list[dict[str, Any]]:
     """The first malformed lines: file below --work, number from 1, why."""
-    wrong = rows.where("found.problem is not null").orderBy(*PLACE).limit(SHOWN).collect()
+    problem = f.col("found")[0]["problem"].alias("problem")
+    is_wrong = f.col("problem").isNotNull()
+    wrong = rows.select(*PLACE, problem).where(is_wrong).orderBy(*PLACE).limit(SHOWN).collect()
     files = list({row["file"] for row in wrong})
     blocks = (
         rows.where(f.col("file").isin(files))
@@ -150,7 +169,7 @@ def _problems(rows: DataFrame, work: Path) -> list[dict[str, Any]]:
         {
             "file": unquote(row["file"]).partition(f"{work}/")[2],
             "number": _count_lines(row, blocks),
-            "why": row["found"]["problem"],
+            "why": row["problem"],
         }
         for row in wrong
     ]
@@ -163,12 +182,10 @@ def _count_lines(row: Row, blocks: Iterable[Row]) -> int:
     return int(before + row["row"] - own["first"] + 1)
 
 
-def _fresh(spark: SparkSession, work: Path, rows: DataFrame) -> DataFrame:
+def _fresh(spark: SparkSession, work: Path, events: DataFrame) -> DataFrame:
     """The events that the log does not have, each once: of several lines the first."""
-    valid = rows.where("found.line is not null").select(*PLACE, "found.*")
-    hours = valid.select("date", "hour").distinct().collect()
-    if any((work / "traces").iterdir()):
-        valid = _with_ordinals(valid)
+    hours = events.select("date", "hour").distinct().collect()
+    valid = _with_ordinals(events)
     same = Window.partitionBy("event_id").orderBy(*PLACE)
     firsts = valid.withColumn("sighting", f.row_number().over(same)).where("sighting = 1")
     folders = (work / "log" / f"date={row['date']}/hour={row['hour']}" for row in hours)
@@ -181,19 +198,20 @@ def _fresh(spark: SparkSession, work: Path, rows: DataFrame) -> DataFrame:
     return firsts.join(known, "event_id", "left_anti")
 
 
-def _with_ordinals(valid: DataFrame) -> DataFrame:
-    """Equal lines of a trace file are separate events: the id contains the number of the line."""
-    is_trace = f.col("file").rlike("/traces/[0-9]+$")
+def _with_ordinals(events: DataFrame) -> DataFrame:
+    """Equal lines of a foreign log are separate events: the id contains the number of the line."""
+    is_hashed = f.col("event_id").rlike(HASHED) & ~f.col("file").rlike("/(raw|staged)/[0-9]+$")
     equal = Window.partitionBy("file", "event_id").orderBy("block", "row")
-    ordinal = f.concat(f.lit(":"), f.row_number().over(equal))
-    begins, ends = f.substring("line", 1, TRACE_ID_ENDS), f"substring(line, {TRACE_ID_ENDS + 1})"
-    numbered = (
-        valid.where(is_trace)
-        .withColumn("ordinal", ordinal)
-        .withColumn("event_id", f.concat("event_id", "ordinal"))
-        .withColumn("line", f.concat(begins, "ordinal", f.expr(ends)))
+    number = f.concat(f.lit(":"), f.row_number().over(equal))
+    numbered = events.withColumn("number", f.when(is_hashed, number).otherwise(f.lit("")))
+    begins = f.concat(f.lit(LINE_BEGINS), "event_id")
+    rest = f.expr(f"substring(line, {len(LINE_BEGINS) + 1} + length(event_id))")
+    line = f.when(is_hashed, f.concat(begins, "number", rest)).otherwise(f.col("line"))
+    return (
+        numbered.withColumn("line", line)
+        .withColumn("event_id", f.concat("event_id", "number"))
+        .drop("number")
     )
-    return valid.where(~is_trace).union(numbered.drop("ordinal"))
 
 
 def _write(fresh: DataFrame, out: Path) -> list[str]:
@@ -213,9 +231,10 @@ def _write(fresh: DataFrame, out: Path) -> list[str]:
 
 
 class Read(NamedTuple):
-    """The columns of SCHEMA: `problem`, or the rest. `entered` is the day it began to wait.
+    """An item of SCHEMA: `problem`, or the rest. `entered` is the day it began to wait.
 
-    By Python and not by Spark's functions: what an event is, analytics.events alone decides.
+    By Python and not by Spark's functions: what an event is, analytics.events and
+    analytics.mappings alone decide.
     """
 
     problem: str | None
@@ -224,6 +243,8 @@ class Read(NamedTuple):
     hour: str | None = None
     entered: str | None = None
     recorded_us: int | None = None
+    topology: str | None = None
+    has_id: bool | None = None
     line: str | None = None
 
 
@@ -237,20 +258,45 @@ def of_staged(value: Column) -> Column:
     return f.udf(read_staged, SCHEMA, useArrow=False)(value)
 
 
-def read_staged(line: bytearray) -> Read | None:
-    if line.startswith(PROBLEM_MARK):
-        return Read(_bounded(line[1:].decode("utf-8", "backslashreplace")))
-    return read(line)
+def of_record(mapping: dict[str, Any], is_staged: bool, value: Column) -> Column:
+    """A line that is a record of this mapping; of a file that analytics.importing wrote, or the
+    mark and what is wrong.
+    """
+    return f.udf(partial(read_record, mapping, is_staged), SCHEMA, useArrow=False)(value)
 
 
-def read(line: bytearray) -> Read | None:
+def read_staged(line: bytearray) -> list[Read] | None:
+    return _read_problem(line) or read(line)
+
+
+def _read_problem(line: bytearray) -> list[Read]:
+    if not line.startswith(PROBLEM_MARK):
+        return []
+    return [Read(_bounded(line[1:].decode("utf-8", "backslashreplace")))]
+
+
+def read(line: bytearray) -> list[Read] | None:
     text = bytes(line).strip()
     if not text:
         return None
     try:
-        return _of_event(decode(text))
+        return [_of_event(decode(text))]
     except (ValueError, OverflowError) as error:
-        return Read(_bounded(str(error)))
+        return [Read(_bounded(str(error)))]
+
+
+def read_record(mapping: dict[str, Any], is_staged: bool, line: bytearray) -> list[Read] | None:
+    """The events of a record; an empty list where no rule of the mapping wants it."""
+    if is_staged and (problem := _read_problem(line)):
+        return problem
+    text = bytes(line).strip()
+    if not text:
+        return None
+    try:
+        reader = parse_once(mapping["text"], mapping["name"])
+        return [_of_event(event) for event in reader.read(read_object(text), mapping["defaults"])]
+    except (ValueError, OverflowError) as error:
+        return [Read(_bounded(str(error)))]
 
 
 def _of_event(event: MessageEvent) -> Read:
@@ -267,6 +313,8 @@ def _of_event(event: MessageEvent) -> Read:
         hour=f"{at.hour:02}",
         entered=entered.date().isoformat(),
         recorded_us=int(at.timestamp()) * 1_000_000 + at.microsecond,
+        topology=clean(event.topology),
+        has_id=event.message_id != "",
         line=encode(event).decode(),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analytics.models.imports import LogImport, SavedMapping
 from analytics.models.log_host import CompactedDay, LogHost, RepeatedCopy, SentPart
 from analytics.models.probe import Probe
 from analytics.models.recording import Fact, Firehose, Gap, LogPosition, Minute, Recording

@@ -17,6 +17,7 @@ from analytics.models.run import RunState
 from analytics.results import messages as messages_of
 from analytics.results import period as ranges
 from analytics.results.contents import contents, shown_sections
+from analytics.results.imported import find_notes
 from analytics.results.period import CUSTOM, Period, find_usual, read_period
 from analytics.results.read import (
     Report,
@@ -56,6 +57,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "views": VIEWS,
         "view": view if (view := request.GET.get("view", "")) in VIEWS else "lateness",
         "problem": problem,
+        "import_notes": find_notes(period, brokers, found.selection.topology),
         "broker": brokers[0] if request.GET.get("broker") else None,
         "choices": choices(period, brokers, found.names),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in KINDS.items()},
@@ -70,6 +72,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "run": of_range[0] if period.length == 1 and of_range else None,
         "stored": _stored(request, period),
         "may_see_runs": access.role_for(request.user, None) is not None,
+        "may_import": access.may(request.user, None, Role.ADMIN),
         "may_deliver": access.may(request.user, None, Role.ADMIN),
         "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, TypeAlias
 
-from analytics.models import Run, ScheduledMessage
+from analytics.models import LogImport, Run, ScheduledMessage
 from delayboard.alerts.messages import make_log_version
 from delayboard.dead_letters.replay.summary import make_page_version
 from delayboard.live.changed_rows import make_message_version, parked_rows, scheduled_rows
@@ -77,6 +77,8 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _batch(name)
         case "runs":
             return _run(name)
+        case "imports":
+            return _import(name)
         case "now":
             return _of_brokers(kind, name, _read_now)
         case "system":
@@ -195,6 +197,17 @@ def _run(name: str) -> Subject | None:
         return _news(make_run_version(run) if run else "")
 
     return Subject(f"runs/{day}", None, read, STATE_SECONDS)
+
+
+def _import(name: str) -> Subject | None:
+    if not name.isdecimal() or len(name) > 18:
+        return None
+
+    def read() -> News:
+        row = LogImport.objects.select_related("work").filter(pk=int(name)).first()
+        return _news(row.version if row else "")
+
+    return Subject(f"imports/{name}", None, read, STATE_SECONDS)
 
 
 def _of_brokers(kind: str, name: str, read: Callable[[tuple[Broker, ...]], News]) -> Subject | None:

@@ -14,6 +14,7 @@ from django.db.models.functions import Cast
 
 from analytics import nightly
 from analytics.facts import write_facts
+from analytics.importing import requested
 from analytics.models import Firehose
 from analytics.probes.keep_probing import keep_probing
 from analytics.recorder.follow import follow
@@ -145,6 +146,9 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     changed = partial(_work_off, discard.KIND, owner, discard.run)
     read = partial(_work_off, READ, owner, read_queue.attend)
     migrated = partial(_work_off, MIGRATE, owner, migrate.attend)
+    imported = partial(
+        _work_off, requested.KIND, owner, requested.attend, claim=requested.claim_own
+    )
     replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
     watched = partial(repeat, watch_addresses.watch_addresses, watch_addresses.EVERY_SECONDS)
     return (
@@ -156,6 +160,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("replacements", "Replacement of queues", replaced),
         # In each process: connections to a node that lost its cluster are cut by what it finds.
         ("addresses", "Check of cluster addresses", watched),
+        ("imports", "Imports of logs", imported),
         ("nightly", "Nightly runs", partial(repeat, nightly.run_requested, BEAT_SECONDS)),
         (ALERTS, "Alerts", partial(keep_alerting, owner)),
     )

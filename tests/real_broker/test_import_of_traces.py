@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -14,8 +15,9 @@ import pytest
 
 from analytics import launch
 from analytics.importing.import_files import import_files, read_scope
-from analytics.importing.sources import Refused, find
-from analytics.importing.staging import event_of_line
+from analytics.importing.sources import find
+from analytics.importing.staging import event_of_line, read_lines
+from analytics.mappings.mapping import load_shipped
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged, results_in, write_log
 from tests.analytics.retry_oracle import count
@@ -171,7 +173,8 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     wait_in_a_queue_of_nobody(broker_node, vhost)
     retry(vhost)
     scope = read_scope(topology.broker)
-    events = [event_of_line(line, scope) for line in lines_of(trace, 40 + 58 + 6)]
+    traces = load_shipped("rabbitmq-tracing")
+    events = [event_of_line(line, scope, traces) for line in lines_of(trace, 40 + 58 + 6)]
     known = [event for event in events if event]
     today = datetime.combine(datetime.now(UTC).date(), time(), UTC)
     of_ours = [event for event in known if event.topology == topology.slug]
@@ -201,12 +204,33 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     )
 
 
-def test_a_trace_in_the_text_format_is_refused_in_a_sentence(
+def test_a_trace_in_the_text_format_is_read_as_the_json_one(
     broker_node: PrivateNode, vhost: Vhost
 ) -> None:
+    """Properties are terms of Erlang there."""
+    topology = applied_pair(vhost)
+
+    def has_all(trace: Path) -> bool:
+        return trace.exists() and trace.read_bytes().count(b"Payload: ") >= 5
+
     for trace in a_trace(broker_node, vhost, "text"):
-        with publisher(address_of(vhost), "test") as channel, suppress(BrokerError):
-            channel.publish(Publish("amq.topic", "nobody", build_properties()))
-        lines_of(trace, 2)
-        with pytest.raises(Refused, match="whose format is ambiguous"):
-            find([trace], None)
+        delay(vhost, message_ids=["m0"], equal=1)
+        take_all(vhost, 2)
+        eventually(partial(has_all, trace), "all messages")
+        (source,) = find([trace])
+        assert source.mapping
+        with source.open() as file:
+            lines = list(filter(None, read_lines(source, file)))
+        scope = read_scope(topology.broker)
+        events = [event_of_line(line, scope, source.mapping) for line in lines]
+        known = [event for event in events if event]
+        assert Counter((event.kind, event.topology, event.message_id) for event in known) == {
+            ("scheduled", topology.slug, "m0"): 1,
+            ("delivered", topology.slug, "m0"): 1,
+            ("scheduled", topology.slug, ""): 1,
+            ("delivered", topology.slug, ""): 1,
+            ("published", "", "other"): 1,
+        }
+        exit_ = next(event for event in known if event.kind == "delivered")
+        assert (exit_.requested_delay_ms, exit_.attempt, exit_.queue) == (500, 1, "orders")
+        assert orjson.loads(exit_.headers_json)["a"] == [1, "ü"]

@@ -10,10 +10,13 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from analytics.importing.import_files import ImportResult, import_files, read_scope, request_reports
+from analytics.importing.requested import record_command
 from analytics.importing.sources import FORMATS, Refused
-from analytics.importing.staging import TraceScope
+from analytics.importing.staging import Scope
 from analytics.launch import LaunchError
 from analytics.log import LogError
+from analytics.mappings.mapping import QUALITIES, LogMapping, MappingError, parse, shipped_names
+from analytics.models.imports import find_mapping
 from analytics.retention.log_files import LOG
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
@@ -23,8 +26,8 @@ from topology.management.find_rows import find_broker
 class Command(BoardCommand):
     help = (
         "Import events into the event log: JSON lines, CSV or Parquet with the fields in "
-        "docs/event-log.md, another Delayboard's log, or JSON files of RabbitMQ's tracing "
-        "plugin. A repeated import adds nothing. Imported events appear only in reports. "
+        "docs/event-log.md, another Delayboard's log, traces of RabbitMQ, or any log by a mapping "
+        "(docs/import.md). A repeated import adds nothing. Imported events appear only in reports. "
         "Exit code: 0 if every line is imported or known, 3 if malformed lines were skipped, 1 if "
         "the import failed, 2 if the input is wrong."
     )
@@ -34,13 +37,20 @@ class Command(BoardCommand):
         parser.add_argument(
             "--format", choices=FORMATS, help="file format, if Delayboard cannot detect it"
         )
-        parser.add_argument("--broker", metavar="SLUG", help="broker of a trace")
+        parser.add_argument(
+            "--mapping",
+            metavar="NAME|FILE",
+            help="mapping of a foreign log: a TOML file, a saved one, or "
+            f"{', '.join(shipped_names())}",
+        )
+        parser.add_argument("--broker", metavar="SLUG", help="broker of a trace or a mapped log")
         parser.add_argument(
             "--topology",
             metavar="SLUG",
             action="append",
             default=[],
-            help="topology of a trace (repeatable); default: all topologies of the broker",
+            help="topology of a trace (repeatable; default: all of the broker), or of the events "
+            "of a mapped log that name none",
         )
         parser.add_argument(
             "--dry-run", action="store_true", help="read and count without adding lines"
@@ -51,11 +61,13 @@ class Command(BoardCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._reported = -1
+        mapping = _find_mapping(options["mapping"])
         try:
             outcome = import_files(
                 options["files"],
                 given=options["format"],
-                scope=_read_scope(options["broker"], options["topology"]),
+                mapping=mapping,
+                scope=_read_scope(options["broker"], options["topology"], mapping),
                 is_dry=options["dry_run"],
                 progress=self._progress,
             )
@@ -70,6 +82,9 @@ class Command(BoardCommand):
         except (LogError, LaunchError) as error:
             raise CommandError(str(error)) from error
         self._report(outcome, is_dry=options["dry_run"])
+        if not options["dry_run"]:
+            broker = find_broker(options["broker"]) if options["broker"] else None
+            record_command(options["files"], broker, mapping, outcome)
         if outcome.days and not options["dry_run"] and not options["no_reports"]:
             self._request_reports(outcome)
         if outcome.malformed:
@@ -86,6 +101,14 @@ class Command(BoardCommand):
             f"{'would be ' if is_dry else ''}added, {outcome.known} already known, "
             f"{outcome.malformed} malformed and skipped."
         )
+        if outcome.ignored:
+            self.stdout.write(
+                f"{outcome.ignored} lines ignored: no rule of the mapping wants them."
+            )
+        if outcome.topologies:
+            self.stdout.write(f"Topologies: {', '.join(outcome.topologies)}.")
+        for name in outcome.quality:
+            self.stdout.write(f"Note: {QUALITIES[name]}")
 
     def _request_reports(self, outcome: ImportResult) -> None:
         wanted, busy = request_reports(outcome)
@@ -112,9 +135,25 @@ class Command(BoardCommand):
             self.stdout.write(f"step {done + 1} of {total}")
 
 
-def _read_scope(slug: str | None, topologies: Sequence[str]) -> TraceScope | None:
+def _find_mapping(given: str | None) -> LogMapping | None:
+    """A file that ends with .toml, else one by name."""
+    if not given:
+        return None
+    try:
+        if given.endswith(".toml"):
+            return parse(Path(given).read_text(), Path(given).stem)
+        return find_mapping(given)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"Delayboard cannot read the mapping {given}: {error}.") from error
+    except MappingError as error:
+        raise BadInput(f"{given}: {error}") from error
+
+
+def _read_scope(
+    slug: str | None, topologies: Sequence[str], mapping: LogMapping | None
+) -> Scope | None:
     if slug is None:
         if topologies:
             raise BadInput("--topology needs --broker.")
         return None
-    return read_scope(find_broker(slug), topologies)
+    return read_scope(find_broker(slug), topologies, mapping)

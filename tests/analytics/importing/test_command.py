@@ -34,7 +34,9 @@ def lines(tmp_path: Path) -> Path:
         ({"topology": ["orders"]}, "--topology needs --broker"),
         ({"broker": "main", "topology": ["bills"]}, "Main has no topology bills"),
         ({"broker": "main"}, "--broker works only with traces"),
-        ({"format": "tracing"}, "looks like JSON lines"),
+        ({"format": "csv"}, "looks like JSON"),
+        ({"mapping": "nothing"}, "The mapping “nothing” does not exist"),
+        ({"mapping": "delay-csv", "broker": "main"}, "the mapping delay-csv reads CSV"),
     ],
 )
 def test_options_that_lead_nowhere_are_a_sentence(
@@ -47,7 +49,9 @@ def test_options_that_lead_nowhere_are_a_sentence(
 
 
 def test_a_trace_without_its_broker_is_a_sentence(tmp_path: Path, event_log: Path) -> None:
-    (tmp_path / "t.log").write_bytes(b'{"type":"published","routing_keys":[],"properties":{}}\n')
+    (tmp_path / "t.log").write_bytes(
+        b'{"type":"published","routing_keys":[],"properties":{},"payload":"eA=="}\n'
+    )
     with pytest.raises(CommandError, match="Name the broker with --broker"):
         call_command("import_log", [tmp_path / "t.log"])
     assert not event_log.exists()

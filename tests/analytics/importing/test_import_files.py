@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from django.test import override_settings
 
@@ -23,7 +25,10 @@ from analytics import launch
 from analytics.events import FIELDS, MessageEvent, encode
 from analytics.importing import import_files as importing
 from analytics.importing.import_files import ImportResult, import_files
+from analytics.importing.sources import Refused
+from analytics.importing.staging import Scope
 from analytics.log import LogError, take_lock
+from analytics.mappings.mapping import parse
 from tests.analytics.builders import (
     NOON,
     a_trip,
@@ -283,7 +288,7 @@ def test_malformed_lines_are_told_with_file_and_number(
     assert reported == [*lines, *rows]
     assert outcome.malformed == len(BROKEN_NUMBERS) + 20
     assert "not JSON" in outcome.problems[0].why
-    assert "has no event_id" in outcome.problems[1].why
+    assert "has no field event_id" in outcome.problems[1].why
     assert "must be a integer, not a float" in outcome.problems[3].why
     assert "has no time zone" in outcome.problems[4].why
     assert outcome.problems[6].why == f"The row has 2 cells, but the header has {len(FIELDS)}."
@@ -298,3 +303,44 @@ def test_every_line_is_added_known_or_malformed(with_problems: tuple[ImportResul
 def test_a_dry_run_leaves_the_log_as_it_was(with_problems: tuple[ImportResult, Path]) -> None:
     _, folder = with_problems
     assert [path.name for path in (folder / "log").iterdir()] == [".import.lock"]
+
+
+def test_each_table_is_read_by_its_own_schema_with_its_units_and_zones(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch, event_log: Path
+) -> None:
+    """Nanoseconds, texts, and times without a zone; a file that is none is refused by its name."""
+    monkeypatch.setattr(launch, "run_module", warm)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    at_ns = int(NOON.timestamp()) * 10**9 + 123_456_789
+    types = [pa.timestamp("ns", "UTC"), pa.timestamp("ns"), pa.timestamp("us"), pa.int64()]
+    for number, kind in enumerate(types):
+        value = at_ns if "ns" in str(kind) or kind == pa.int64() else at_ns // 1000
+        times = pa.array([value], pa.int64()).cast(kind)
+        table = pa.table({"id": [str(number)], "at": times, "wait": [number]})
+        pq.write_table(table, folder / f"{number}.parquet", coerce_timestamps=None)
+    text = """
+format = "parquet"
+[fields]
+recorded_at = { from = "at", zone = "Europe/Berlin" }
+message_id = "id"
+requested_delay_ms = "wait"
+[[events]]
+kind = "delivered"
+"""
+    scope = Scope("main", "/", topology="orders")
+    result = import_files([folder], mapping=parse(text, "test"), scope=scope)
+    assert (result.added, result.malformed) == (3, 1)
+    assert result.problems[0].file == str(folder / "3.parquet")
+    assert "is not a time in ISO 8601" in result.problems[0].why
+    micros = NOON.replace(microsecond=123_456)
+    in_berlin = micros - timedelta(hours=1)
+    assert {event.message_id: event.recorded_at for event in logged(event_log)} == {
+        "0": micros,
+        "1": in_berlin,
+        "2": in_berlin,
+    }
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(b"PAR1 and so on PAR1")
+    with pytest.raises(Refused, match=r"torn\.parquet is no readable Parquet file"):
+        import_files([torn], mapping=parse(text, "test"), scope=scope)

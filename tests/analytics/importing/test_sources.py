@@ -23,13 +23,13 @@ PARQUET = b"PAR1 and so on PAR1"
 @pytest.mark.parametrize(
     ("name", "content", "reported"),
     [
-        ("a.jsonl", LINE, "jsonl"),
-        ("a.jsonl.gz", gzip.compress(LINE), "jsonl"),
-        ("anything", b"\n\n" + LINE, "jsonl"),
-        ("torn.jsonl", LINE[:40], "jsonl"),
+        ("a.jsonl", LINE, "json"),
+        ("a.jsonl.gz", gzip.compress(LINE), "json"),
+        ("anything", b"\n\n" + LINE, "json"),
+        ("torn.jsonl", LINE[:40], "json"),
         ("a.csv", as_csv([an_event()]).encode(), "csv"),
         ("a", b"\xef\xbb\xbf" + as_csv([an_event()]).encode(), "csv"),
-        ("t.log", TRACE, "tracing"),
+        ("t.log", TRACE, "json"),
         ("a", PARQUET, "parquet"),
     ],
 )
@@ -46,11 +46,16 @@ def test_the_content_tells_the_format(
     [
         (b"", None, "is empty"),
         (b"hello\n", None, "Set it with --format"),
-        (LINE, "csv", "looks like JSON lines, but --format is CSV"),
-        (PARQUET, "jsonl", "looks like Parquet"),
+        (LINE, "csv", "looks like JSON, but --format is CSV"),
+        (PARQUET, "json", "looks like Parquet"),
         (b"PAR1 torn", None, "is an incomplete Parquet file"),
         (gzip.compress(LINE)[:-12], None, "not a valid gzip file"),
-        (b"=" * 80 + b"\n2026-11-21: Message published\n", "tracing", "text trace of RabbitMQ"),
+        (
+            b"=" * 80 + b"\n2026-11-21: Message published\n",
+            "json",
+            "add --mapping rabbitmq-tracing",
+        ),
+        (b'{"jid":"1","class":"A","queue":"q"}\n', None, "Sidekiq job log: add --mapping sidekiq"),
     ],
 )
 def test_what_cannot_be_read_as_what_it_should_be_is_a_sentence(

@@ -47,9 +47,8 @@ def test_a_line_stands_where_its_row_begins() -> None:
         ("deaths", "1.0", "deaths must be a integer"),
         ("deaths", " 1", "deaths must be a integer"),
         ("caught_up", "yes", "caught_up must be a boolean"),
-        ("caught_up", "", "has no fields"),
         ("recorded_at", "2026-11-20 12:00", "recorded_at has no time zone"),
-        ("recorded_at", "", "has no recorded_at"),
+        ("recorded_at", "", "has no field recorded_at"),
         ("failures", "[", "failures must be a list of failures"),
     ],
 )

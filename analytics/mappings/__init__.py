@@ -1,0 +1,1 @@
+"""Mappings: what the records of foreign logs mean as events. Pure; the formats lie in shipped/."""

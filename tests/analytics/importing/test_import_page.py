@@ -1,0 +1,149 @@
+"""The page Imports, with the worker's part and without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from analytics.importing import requested
+from analytics.importing.import_files import ImportResult, Problem
+from analytics.models import LogImport, SavedMapping
+from tests.analytics.builders import NOON
+from topology import work
+from topology.models import AuditEntry, Broker, WorkState
+
+pytestmark = pytest.mark.django_db
+FOLDER = Path(__file__).parent / "foreign_logs"
+UNKNOWN = (
+    b'{"when":"x","time":1763629200250,"what":{"event":"enqueued"},"queue":"a","ttl":5,"id":"m"}\n'
+    b'{"time":1763629205300,"what":{"event":"consumed"},"queue":"a","id":"m"}\n'
+    b'{"time":"soon","what":{"event":"consumed"},"queue":"<b>","id":"n"}\n'
+)
+
+
+def upload(client: Client, name: str, content: bytes) -> LogImport:
+    file = SimpleUploadedFile(name, content)
+    answer = client.post("/reports/imports/upload/", {"file": file}, follow=True)
+    assert answer.status_code == 200
+    return LogImport.objects.get()
+
+
+def change(client: Client, row: LogImport, **values: object) -> str:
+    answer = client.post(f"/reports/imports/{row.pk}/change/", values, follow=True)
+    row.refresh_from_db()
+    return answer.content.decode()
+
+
+def test_a_known_log_is_proposed_by_its_fields(admin_client: Client, event_log: Path) -> None:
+    row = upload(admin_client, "log.jsonl", (FOLDER / "sidekiq.jsonl").read_bytes())
+    assert row.mapping_name == "sidekiq"
+    page = admin_client.get(f"/reports/imports/{row.pk}/").content.decode()
+    assert page.count("scheduled, delivered") == 6
+    assert "web_hook" in page
+    assert AuditEntry.objects.filter(action="import file uploaded", what="log.jsonl").exists()
+
+
+def test_an_unknown_log_is_guessed_corrected_and_saved(
+    admin_client: Client, event_log: Path, broker: Broker
+) -> None:
+    row = upload(admin_client, "mine.log", UNKNOWN)
+    page = admin_client.get(f"/reports/imports/{row.pk}/").content.decode()
+    assert "The field recorded_at: &#x27;soon&#x27; is no number." in page
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    page = change(
+        admin_client,
+        row,
+        action="fields",
+        format="json",
+        time="time",
+        time_form="ms",
+        zone="UTC",
+        queue="queue",
+        message_id="id",
+        delay="ttl",
+        delay_unit="m",
+        event="what.event",
+        value=["enqueued", "consumed"],
+        kind=["scheduled", "delivered"],
+    )
+    assert 'unit = "m"' in row.mapping_text
+    change(admin_client, row, action="save", save_as="My log", text=row.mapping_text)
+    assert SavedMapping.objects.get().name == "my-log"
+    page = change(admin_client, row, action="dry-run", text=row.mapping_text, broker="")
+    assert "Choose the broker of the log." in page
+    assert row.work is None
+    page = change(admin_client, row, action="check", text="format = ", broker="main")
+    assert "The mapping is not TOML" in page
+    assert "format = " not in row.mapping_text.splitlines()
+
+
+def test_a_dry_run_and_an_import_are_work_of_the_files_host(
+    admin_client: Client, event_log: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = upload(admin_client, "mine.csv", (FOLDER / "delay-csv.csv").read_bytes())
+    path = Path(row.path)
+    outcome = ImportResult(
+        files=1,
+        read=12,
+        added=11,
+        malformed=1,
+        problems=[Problem(row.path, 3, "It is odd.")],
+        days=[NOON.date()],
+        events=11,
+        topologies=["invoices"],
+        quality=["whole seconds"],
+    )
+    monkeypatch.setattr(requested, "import_files", lambda *_, **__: outcome)
+    for action, word in (("dry-run", "Events to add"), ("import", "Events added")):
+        page = change(admin_client, row, action=action, text=row.mapping_text, broker="main")
+        assert "The worker starts it next." in page
+        LogImport.objects.update(host="elsewhere")
+        assert requested.claim_own("w") is None
+        LogImport.objects.update(host=row.host)
+        claimed = requested.claim_own("w")
+        assert claimed
+        work.attempt(requested.attend, claimed, stop=Event(), alive=lambda: None)
+        page = admin_client.get(f"/reports/imports/{row.pk}/").content.decode()
+        assert word in page
+        assert "It is odd." in page
+        assert "exact to one second only" in page
+    row.refresh_from_db()
+    assert (row.is_imported, row.path, path.exists()) == (True, "", False)
+    assert "Imported" in admin_client.get("/reports/imports/").content.decode()
+
+
+def test_what_cannot_be_imported_fails_in_a_sentence(
+    admin_client: Client, event_log: Path, broker: Broker
+) -> None:
+    row = upload(admin_client, "empty.csv", b"a\n")
+    change(admin_client, row, action="import")
+    claimed = requested.claim_own("w")
+    assert claimed
+    work.attempt(requested.attend, claimed, stop=Event(), alive=lambda: None)
+    claimed.refresh_from_db()
+    assert (claimed.state, claimed.error[:46]) == (
+        WorkState.FAILED,
+        "Delayboard cannot detect the format of empty.c",
+    )
+    change(admin_client, row, action="delete")
+    assert row.path == ""
+    assert not any((event_log / requested.UPLOADS).iterdir())
+
+
+def test_a_large_file_is_refused_before_it_is_read(
+    admin_client: Client, event_log: Path, settings: object
+) -> None:
+    settings.IMPORT_MB = 0  # type: ignore[attr-defined]
+    file = SimpleUploadedFile("a.csv", b"a\n")
+    answer = admin_client.post("/reports/imports/upload/", {"file": file}, follow=True)
+    assert "The file is larger than 0 MB." in answer.content.decode()
+    assert not LogImport.objects.exists()
+
+
+def test_only_admins_of_all_brokers_import(client: Client, event_log: Path, db: None) -> None:
+    assert client.post("/reports/imports/upload/", {}).status_code in (302, 403)
