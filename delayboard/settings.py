@@ -113,6 +113,8 @@ KEYS_FINGERPRINT = environment.fingerprint(SECRET_KEY, *CREDENTIAL_KEYS)
 DEBUG = is_enabled("DEBUG")
 ALLOWED_HOSTS = texts("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]", HOST, "board.example.com")
 CSRF_TRUSTED_ORIGINS = texts("CSRF_TRUSTED_ORIGINS", "", ORIGIN, "https://board.example.com")
+# Alerts link to it.
+SITE_URL = CSRF_TRUSTED_ORIGINS[0].rstrip("/") if CSRF_TRUSTED_ORIGINS else ""
 
 INSTALLED_APPS = [
     # The admin's pages are loaded by urls.py: no command needs them.

@@ -140,6 +140,7 @@ urlpatterns = [
     path("demo/tour/", demo.tour, name="tour"),
     path("alerts/", alerts.alerts, name="alerts"),
     path("alerts/receiver/", alerts.alert_receiver, name="alert_receiver"),
+    path("alerts/heartbeat/", alerts.heartbeat, name="heartbeat"),
     path("alerts/<int:pk>/send/", alerts.alert_send, name="alert_send"),
     path("retention/", retention.retention, name="retention"),
     # The second names are those by which django-allauth knows these pages.

@@ -83,6 +83,11 @@ def webhook(*answers: int) -> Iterator[Hook]:
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 
+        def do_GET(self) -> None:
+            hook.paths.append(self.path)
+            self.send_response(left[0])
+            self.end_headers()
+
         def log_message(self, *args: Any) -> None:
             """Stay silent."""
 

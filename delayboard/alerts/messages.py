@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from zlib import crc32
 
 import apprise
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db.models import F, Q, QuerySet
@@ -74,6 +75,7 @@ def note_problems(
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
     for identity, one in shown.items():
         values = {"kind": one.kind.value, "severity": one.severity, "sentence": one.sentence}
+        values["path"] = one.link.address if one.link else ""
         row = rows.get(identity)
         if row is None:
             AlertProblem.objects.create(identity=identity, since_at=now, **values)
@@ -139,7 +141,7 @@ def write_message(receiver: AlertReceiver, now: datetime) -> AlertMessage | None
     title = f"Delayboard: {len(over)} resolved, {remaining} open" if remaining else ALL_CLEAR
     title = f"Delayboard: {count_of(len(lasting), 'problem')}" if lasting else title
     body = _make_body(lasting, over, remaining - len(lasting))
-    values = {"title": title, "body": body, "created_at": now}
+    values = {"title": title, "body": body, "created_at": now, "has_new": bool(lasting)}
     return AlertMessage.objects.create(receiver=receiver, **values)
 
 
@@ -169,10 +171,17 @@ def _lines(heading: str, problems: Collection[AlertProblem]) -> list[str]:
     shown = list(problems)[:LISTED]
     lines = [
         f"- {' '.join(one.sentence.split())[:500]} (since {one.since_at:%Y-%m-%d %H:%M} UTC)"
+        f"{_make_link(one)}"
         for one in shown
     ]
     rest = len(problems) - len(shown)
     return [heading, *lines, *([f"- and {rest} more"] if rest else [])]
+
+
+def _make_link(problem: AlertProblem) -> str:
+    """On a line of its own, where the site has an address that others can open."""
+    is_open = problem.path and problem.resolved_at is None and settings.SITE_URL
+    return f"\n  {settings.SITE_URL}{problem.path}" if is_open else ""
 
 
 def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProblem]:

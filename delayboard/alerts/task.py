@@ -25,6 +25,7 @@ from analytics.models import NightlyReport, Run
 from analytics.results.contents import contents
 from analytics.results.nightly_report import as_json, as_text, first_day, report_of
 from analytics.results.period import complete_at
+from delayboard.alerts.heartbeat import call_due
 from delayboard.alerts.messages import (
     ALL_CLEAR,
     ASSET,
@@ -86,6 +87,7 @@ def keep_alerting(owner: str, *, stop: Event, beat: Beat) -> None:
                     # What keeps a report from being made must not keep back an alert.
                     logger.error("The nightly reports are not sent: %s", error)
             send_due(now, partial(_is_alive, lease, beat))
+            call_due(now)
         beat({})
         stop.wait(IDLE_SECONDS)
     if current is not None:
@@ -200,8 +202,12 @@ def notify(message: AlertMessage) -> None:
 def _type_of(message: AlertMessage) -> apprise.NotifyType:
     if message.title == ALL_CLEAR:
         return apprise.NotifyType.SUCCESS
-    is_alert = not (message.is_test or message.report_id)
-    return apprise.NotifyType.FAILURE if is_alert else apprise.NotifyType.INFO
+    if message.is_test or message.report_id:
+        return apprise.NotifyType.INFO
+    if not message.has_new and message.receiver.channel != AlertChannel.PAGERDUTY:
+        return apprise.NotifyType.SUCCESS
+    # PagerDuty would end the incident, or acknowledge it, while problems remain.
+    return apprise.NotifyType.FAILURE if message.has_new else apprise.NotifyType.WARNING
 
 
 def _mail(address: str, title: str, body: str, files: list[tuple[str, bytes, str]]) -> None:

@@ -10,6 +10,7 @@ from delayboard.models.alert import (
     AlertProblem,
     AlertReceiver,
     AlertState,
+    Heartbeat,
 )
 from delayboard.models.api_token import ApiAnswer, ApiToken
 from delayboard.models.background_task import BackgroundTask

@@ -66,6 +66,9 @@ class AlertProblem(models.Model):
     kind = models.CharField(max_length=30)
     severity = models.CharField(max_length=10)
     sentence = models.TextField()
+    path = models.TextField(
+        blank=True, default="", db_default="", help_text="Where to act; relative to the site."
+    )
     since_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
 
@@ -90,7 +93,7 @@ class AlertState(models.TextChoices):
 
 class AlertMessage(models.Model):
     """One message for one receiver: a nightly report, or alerts, written in the transaction that
-    marks what it reports.
+    marks what it reports. `has_new`: it reports problems that began, not only resolved ones.
 
     `may_be_repeat`: an attempt ended without an answer, or by a kill of the worker.
     """
@@ -99,6 +102,7 @@ class AlertMessage(models.Model):
     title = models.CharField(max_length=200)
     body = models.TextField()
     is_test = models.BooleanField(default=False)
+    has_new = models.BooleanField(default=True, db_default=True)
     report = models.ForeignKey(NightlyReport, models.CASCADE, null=True)
     state = models.CharField(
         max_length=10, choices=AlertState.choices, default=AlertState.WAITING, db_index=True
@@ -132,6 +136,27 @@ class AlertMessage(models.Model):
         )
         rows = cls.objects.exclude(state=AlertState.SENT).exclude(error="").exclude(is_test=True)
         return rows.exclude(models.Exists(later))
+
+
+class Heartbeat(models.Model):
+    """The address that the worker calls; there is one row at most.
+
+    `called_at` is the last call, and `error` why it was not accepted.
+    """
+
+    name = models.CharField(max_length=254, help_text="The host; pages never show the address.")
+    encrypted_address = models.TextField()
+    every_seconds = models.PositiveIntegerField(default=60)
+    called_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> str:
+        """Raises DecryptionError when the key is missing."""
+        return open_secret(self.encrypted_address)
 
 
 class AlertNotice(models.Model):

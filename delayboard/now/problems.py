@@ -8,8 +8,10 @@ from datetime import date, datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
+from urllib.parse import urlencode
 
 from django.db.models import Count, Exists, Max, OuterRef, TextChoices
+from django.urls import reverse  # noqa: TID251 - alerts, which no view renders, link too
 
 from analytics.buckets import LONG_OVERDUE
 from analytics.models import Probe, Run, Slo
@@ -67,13 +69,19 @@ class ProblemKind(TextChoices):
 
 @dataclass(frozen=True)
 class Link:
-    """A page by the name of its URL, as a template resolves it."""
+    """A page by the name of its URL; pages and alerts resolve it."""
 
     label: str
     url_name: str
     arguments: tuple[str, ...] = ()
     query: Mapping[str, str] = field(default_factory=dict)
     fragment: str = ""
+
+    @property
+    def address(self) -> str:
+        query = f"?{urlencode(self.query)}" if self.query else ""
+        fragment = f"#{self.fragment}" if self.fragment else ""
+        return f"{reverse(self.url_name, args=self.arguments)}{query}{fragment}"
 
 
 @dataclass(frozen=True)

@@ -333,9 +333,7 @@ def link_of_broker(context: template.Context, link: Link) -> str:
 
 def link_url(link: Link) -> str:
     """The address of a page that a domain module names."""
-    query = f"?{urlencode(link.query)}" if link.query else ""
-    fragment = f"#{link.fragment}" if link.fragment else ""
-    return f"{reverse(link.url_name, args=link.arguments)}{query}{fragment}"
+    return link.address
 
 
 @register.simple_tag

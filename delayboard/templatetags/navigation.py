@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.db.models import Max
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, ResolverMatch, get_script_prefix, reverse
 from django.utils import timezone
 
 from delayboard.demo.script import TOUR
+from delayboard.models import BackgroundTask
 from delayboard.now.navigation import PAGES, Badge, Page, count_badges
 from topology import access
 from topology.models import Broker
 from topology.models.read_only import site_reason
 
 register = template.Library()
+# A worker that is busy beats every few seconds.
+SILENT_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,16 @@ def _read_only(brokers: Sequence[Broker]) -> tuple[str, str]:
     label = f"{len(names)} brokers" if len(names) > 1 else names[0] if len(brokers) > 1 else ""
     verb = "is" if len(names) == 1 else "are"
     return f"Read-only: {label}" if label else "Read-only", f"{', '.join(names)} {verb} read-only."
+
+
+@register.simple_tag
+def worker_silent_since() -> datetime | None:
+    """The last heartbeat of any background task, where it is older than SILENT_AFTER.
+
+    None also where no worker ever ran: then Now says so.
+    """
+    newest = BackgroundTask.objects.aggregate(at=Max("beat_at"))["at"]
+    return newest if newest is not None and timezone.now() - newest > SILENT_AFTER else None
 
 
 @register.simple_tag(takes_context=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from datetime import time as clock
 from typing import Any
@@ -14,6 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from delayboard.alerts import task
+from delayboard.alerts.heartbeat import call_due
 from delayboard.alerts.messages import (
     end_acknowledgements,
     note_problems,
@@ -30,11 +32,12 @@ from delayboard.models import (
     BackgroundTask,
     BatchState,
     DeadLetterQueue,
+    Heartbeat,
     QueueDepth,
     ReplayBatch,
 )
 from delayboard.now.counters import find_growing
-from delayboard.now.problems import Problem, ProblemKind, find_paused
+from delayboard.now.problems import Link, Problem, ProblemKind, find_paused
 from delayboard.now.system import find_outages
 from tests.builders import make_user
 from tests.delayboard.builders import a_message, parked
@@ -588,3 +591,78 @@ def test_dead_letters_grow_since_the_first_sample_and_not_by_what_was_there(
     sample.save()
     (growing,) = find_growing([broker], known, now)
     assert growing.sentence == "dead: 10 more dead letters than 3 min ago."
+
+
+def test_a_message_about_resolved_problems_alone_is_no_failure(db: None) -> None:
+    ops = receiver("https://example.org/hook", "webhook")
+    assert [at(minute, ops, STUCK, LATE) for minute in (0, 1)] == ["", "Delayboard: 2 problems"]
+    first = AlertMessage.objects.get()
+    assert at(10, ops, LATE) == ""
+    assert at(12, ops, LATE) == "Delayboard: 1 resolved, 1 open"
+    second = AlertMessage.objects.exclude(pk=first.pk).get()
+    types = [task._type_of(one).value for one in (first, second)]
+    assert types == ["failure", "success"]
+    AlertReceiver.objects.update(channel="pagerduty")
+    second.refresh_from_db()
+    assert task._type_of(AlertMessage.objects.get(pk=second.pk)).value == "warning"
+
+
+def test_each_open_problem_has_a_link_where_the_site_has_an_address(
+    db: None, settings: Any
+) -> None:
+    settings.SITE_URL = "https://board.example.com"
+    ops = receiver()
+    linked = replace(STUCK, link=Link("View", "replay_batch", ("7",), fragment="failures"))
+    assert [at(minute, ops, linked) for minute in (0, 1)] == ["", "Delayboard: 1 problem"]
+    body = AlertMessage.objects.get().body
+    assert body.endswith("\n  https://board.example.com/replays/7/#failures")
+    assert at(3, ops) == ""
+    at(10, ops)
+    assert "https://" not in AlertMessage.objects.latest("created_at").body
+
+
+def test_the_worker_calls_the_heartbeat_address_while_its_tasks_work(db: None) -> None:
+    with webhook(200) as hook:
+        secret = seal_secret(f"{hook.address}ping/uuid")
+        Heartbeat.objects.create(name="127.0.0.1", encrypted_address=secret, every_seconds=60)
+        now = timezone.now()
+        late = BackgroundTask.objects.create(key="a", name="A", beat_at=now - MINUTE)
+        call_due(now)
+        assert Heartbeat.objects.get().called_at is None
+        BackgroundTask.objects.filter(pk=late.pk).update(beat_at=now)
+        call_due(now)
+        call_due(now + timedelta(seconds=59))
+        assert (hook.paths, Heartbeat.objects.get().called_at) == (["/ping/uuid"], now)
+    # Nothing listens there any more.
+    call_due(now + MINUTE)
+    assert "did not answer" in Heartbeat.objects.get().error
+    assert "uuid" not in Heartbeat.objects.get().error
+
+
+def test_a_heartbeat_address_is_called_before_it_is_stored(client: Client, db: None) -> None:
+    client.force_login(make_user("ada", Role.ADMIN))
+
+    def save(address: str) -> str:
+        values = {"address": address, "every_seconds": "60"}
+        return client.post("/alerts/heartbeat/", values, follow=True).content.decode()
+
+    assert "Enter an address such as" in save("file:///etc/passwd")
+    with webhook(302) as hook:
+        assert "The service answered with 302." in save(hook.address)
+    assert not Heartbeat.objects.exists()
+    with webhook(200) as hook:
+        text = save(f"{hook.address}secret-uuid")
+    assert "127.0.0.1 answered. The worker calls it every 60 s." in text
+    assert "secret-uuid" not in text
+    assert AuditEntry.objects.filter(action="heartbeat address set").exists()
+    client.post("/alerts/heartbeat/", {"delete": "1"})
+    assert not Heartbeat.objects.exists()
+
+
+def test_a_worker_that_is_frozen_is_shown_on_every_page(client: Client, db: None) -> None:
+    client.force_login(make_user("ada", Role.ADMIN))
+    words = "The worker has sent no heartbeat since"
+    task_row = BackgroundTask.objects.create(key="a", name="A", beat_at=timezone.now())
+    assert words not in client.get("/alerts/").content.decode()
+    BackgroundTask.objects.filter(pk=task_row.pk).update(beat_at=timezone.now() - MINUTE)
+    assert words in client.get("/alerts/").content.decode()

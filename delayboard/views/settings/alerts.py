@@ -8,11 +8,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from delayboard.alerts.heartbeat import call, check_heartbeat_address
 from delayboard.alerts.messages import (
     EXAMPLES,
     LOG_ROWS,
@@ -28,6 +30,7 @@ from delayboard.models import (
     AlertProblem,
     AlertReceiver,
     AlertState,
+    Heartbeat,
 )
 from delayboard.models.background_task import is_missing
 from delayboard.now.counters import CONDITION
@@ -52,7 +55,15 @@ def alerts(request: HttpRequest) -> HttpResponse:
     context = {
         "edited": edited,
         "receivers": [(one, _host_of(one), _kinds_of(one)) for one in AlertReceiver.objects.all()],
-        "channels": [(one.value, one.label, EXAMPLES[one]) for one in AlertChannel],
+        # E-mail without a server reaches nobody; a receiver that has it keeps it.
+        "channels": [
+            (one.value, one.label, EXAMPLES[one])
+            for one in AlertChannel
+            if one != AlertChannel.EMAIL
+            or settings.EMAIL_HOST
+            or (edited and edited.channel == AlertChannel.EMAIL)
+        ],
+        "heartbeat": Heartbeat.objects.first(),
         "kinds": [
             (one.value, one.label, CONDITIONS.get(one, ""), sends_alerts and one not in excluded)
             for one in ProblemKind
@@ -92,6 +103,33 @@ def alert_receiver(request: HttpRequest) -> HttpResponse:
     with audit.recorded(request.user, "alert receiver added", what=values["name"]):
         AlertReceiver.objects.create(**values)
     messages.success(request, f"{values['name']} gets alerts from now on.")
+    return redirect("alerts")
+
+
+@require_POST
+@access.everywhere(Role.ADMIN)
+def heartbeat(request: HttpRequest) -> HttpResponse:
+    """Set the address that the worker calls, after one call of it, or remove it."""
+    if "delete" in request.POST:
+        with audit.recorded(request.user, "heartbeat address removed"):
+            Heartbeat.objects.all().delete()
+        messages.success(request, "The worker calls no address.")
+        return redirect("alerts")
+    seconds = request.POST.get("every_seconds", "")
+    try:
+        address, host = check_heartbeat_address(request.POST.get("address", ""))
+        if not (seconds.isascii() and seconds.isdigit() and 10 <= int(seconds[:6]) <= 86400):
+            raise AddressRefused("Enter 10 to 86400 seconds between calls.")
+        if error := call(address):
+            raise AddressRefused(f"{error} The address was called once.")
+    except AddressRefused as refusal:
+        messages.error(request, f"Nothing was changed. {refusal}")
+        return redirect("alerts")
+    with audit.recorded(request.user, "heartbeat address set", what=host), transaction.atomic():
+        Heartbeat.objects.all().delete()
+        values = {"name": host, "encrypted_address": seal_secret(address)}
+        Heartbeat.objects.create(**values, every_seconds=int(seconds))
+    messages.success(request, f"{host} answered. The worker calls it every {seconds} s.")
     return redirect("alerts")
 
 
