@@ -37,7 +37,7 @@ MOVES = tuple(
     )
 )
 CHANGES = tuple(f"tests/real_broker/test_{name}.py" for name in ("changes", "interception"))
-PATTERNS = tuple(
+PATTERN_TESTS = tuple(
     f"tests/real_broker/test_{name}.py"
     for name in (
         "busy_wait",
@@ -113,7 +113,7 @@ class Part:
 PARTS = (
     Part(
         "broker-4.3",
-        (*BROKERS, *without((*REPORTS, *MOVES, *CHANGES, *PATTERNS, *QUEUES)), "-k", "4.3"),
+        (*BROKERS, *without((*REPORTS, *MOVES, *CHANGES, *PATTERN_TESTS, *QUEUES)), "-k", "4.3"),
     ),
     Part("broker-3.10", (*BROKERS, "-k", "not 4.3 and not 4.0")),
     Part("broker-4.0", (*BROKERS, "-k", "4.0")),
@@ -125,7 +125,7 @@ PARTS = (
     Part("browser", ("tests/browser",)),
     Part("kills", KILLS),
     Part("changes", (*CHANGES, "-k", "4.3")),
-    Part("patterns", (*PATTERNS, "-k", "4.3")),
+    Part("patterns", (*PATTERN_TESTS, "-k", "4.3")),
     Part("postgres", ("--postgres",)),
     Part("site", ("tests/site", "tests/graph")),
     Part("delayboard", ("tests/delayboard",)),

@@ -1,6 +1,6 @@
 """The last Snapshot of each broker in this process: one poll for all who look, its age, its error.
 
-The only mutable state of the package beside what views/cache.py holds of it. A poll runs in a
+The only mutable state of the package beside what views/background.py holds of it. A poll runs in a
 thread of its own and whoever looks waits for it a little, counted from its start: a frozen broker
 holds up no page for long, the second who looks hardly at all, and several frozen ones no longer
 than one. No broker is polled twice at a time, however long a poll takes.

@@ -20,7 +20,7 @@ from topology.delays import format_ms
 
 # Drawn side by side, and tables without a chart.
 CHARTS = ("delays", "survival", "dead_letters")
-TABLES = ("error", "probes", "recovery", "groups", "causes", "handled")
+PAGE_TABLES = ("error", "probes", "recovery", "groups", "causes", "handled")
 OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups"})
 OF_BROKERS = frozenset({"dead_letters", "handled"})
 Sections = dict[str, Section]
@@ -61,7 +61,7 @@ def contents(
         "budget": _budget(found),
         "main": made["lateness"],
         "charts": [made[key] for key in CHARTS if key in made],
-        "tables": [made[key] for key in TABLES if key in made],
+        "tables": [made[key] for key in PAGE_TABLES if key in made],
         "sections": made,
         "figures": figures(made, found),
     }

@@ -20,7 +20,7 @@ from delayboard.models import MessageGroup, ParkedMessage
 from topology.clients.conventions import Convention
 from topology.clients.describe import Description, describe, describe_message, find_library
 from topology.clients.parts import MOST_JSON_BYTES, Parts
-from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
+from topology.content.bodies import HEX_BYTES, Body, BodyLine, folded, hex_dump, show_body, unpack
 from topology.delays import format_delay
 from topology.message import Forwarder, Message
 from topology.models.client_convention import read_conventions
@@ -45,7 +45,7 @@ class Shown:
     properties: tuple[HeaderRow, ...]
     target: Target | None
     onward: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[BodyLine, ...] = ()
     hex: str = ""
     is_masked: bool = False
     hides_body: bool = False

@@ -12,7 +12,7 @@ from datetime import datetime
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before, observe
 from analytics.scheduled.pages import scheduled_page
-from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.listing import ScheduledSearch
@@ -46,7 +46,7 @@ class Retry:
     words, "" when unknown and HIDDEN when a rule redacts it.
     """
 
-    line: Line
+    line: ScheduledLine
     round: int
     of: int | None
     failed: str
@@ -129,7 +129,7 @@ def retrying(
     return replace(shown, retries=retries, found=found)
 
 
-def _retry(row: ScheduledMessage, line: Line) -> Retry:
+def _retry(row: ScheduledMessage, line: ScheduledLine) -> Retry:
     failed = _describe_failures(line)
     # Consumers that republish a failed message leave no death to count.
     tried = (
@@ -159,7 +159,7 @@ def _count_rounds(topology: Topology | None) -> int | None:
         return None
 
 
-def _describe_failures(line: Line) -> str:
+def _describe_failures(line: ScheduledLine) -> str:
     """The failures among its deaths when it entered: “rejected 2 times in orders”.
 
     HIDDEN where a rule hides any header that they may come from.

@@ -28,10 +28,9 @@ from topology.broker.management.client import Management
 from topology.content.text import count_of
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.models import State, Topology
-from topology.operations.ownership import Refusal
+from topology.models import Topology
+from topology.operations.ownership import Refusal, refuse_unapplied
 from topology.patterns.delay_levels.params import KIND as LEVELS
-from topology.patterns.hold_queues.params import KIND as HOLDS
 
 # Publishers that are not switched over would have published by then.
 QUIET = timedelta(minutes=10)
@@ -43,7 +42,7 @@ StepState: TypeAlias = Literal["done", "open", "unknown"]
 
 
 @dataclass(frozen=True)
-class Line:
+class DestinationLine:
     """The known messages for one destination: how many, when they arrive, and why they cannot."""
 
     destination: str
@@ -69,7 +68,7 @@ class DryRun:
     With an `obstacle` nothing can be moved: the steps wait until the source has delivered them.
     """
 
-    lines: Sequence[Line]
+    lines: Sequence[DestinationLine]
     queues: Sequence[Waiting]
     steps: Sequence[Step]
     obstacle: str = ""
@@ -98,7 +97,7 @@ def find_source_problem(source: Topology) -> str:
     """Why nothing can be moved from it, wherever to; "" where something can."""
     if source.kind in CHAIN_KINDS:
         return find_chain_obstacle(source.parsed)
-    return "" if source.kind in (LEVELS, HOLDS, *REASONS) else OTHERS
+    return "" if source.pattern.OFFERS_MIGRATION else OTHERS
 
 
 def refuse_unfit(source: Topology, target: Topology) -> None:
@@ -106,10 +105,7 @@ def refuse_unfit(source: Topology, target: Topology) -> None:
     if problem := find_source_problem(source):
         raise Refusal(problem)
     for topology in (source, target):
-        if topology.state == State.DELETED:
-            raise Refusal(f"“{topology.name}” is deleted. Choose another topology.")
-        if topology.state != State.APPLIED:
-            raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+        refuse_unapplied(topology)
     if target.kind != LEVELS:
         raise Refusal(f"“{target.name}” is not a delay levels topology. Choose delay levels.")
     if source.pk == target.pk:
@@ -142,7 +138,7 @@ def check(source: Topology, target: Topology, now: datetime) -> DryRun:
     waiting = ScheduledMessage.objects.filter(WAITING, topology=source)
     groups = waiting.values_list("destination").annotate(Count("pk"), Min("due_at"), Max("due_at"))
     lines = [
-        Line(
+        DestinationLine(
             *(name, number, first, last),
             destinations.problem(name) or (describe_too_long(target, last - now) if last else ""),
         )

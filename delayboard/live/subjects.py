@@ -24,7 +24,7 @@ from topology.database import paging
 from topology.graph.live_values import make_version, snapshot_version
 from topology.models import Broker, QueueReport, Role
 from topology.snapshots import Latest
-from topology.views.cache import SnapshotCache
+from topology.views.background import SnapshotCache
 
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0

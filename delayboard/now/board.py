@@ -15,9 +15,9 @@ from analytics.scheduled.summaries import counts
 from delayboard.models import Acknowledgement, AlertProblem, BackgroundTask
 from delayboard.now import counters, problems
 from delayboard.now.acknowledge import split
-from delayboard.now.counters import Counter, find_growing
-from delayboard.now.lateness import find_burning, lateness_counter, read_lateness
-from delayboard.now.problems import Problem
+from delayboard.now.counters import Counter, lateness_counter
+from delayboard.now.lateness import read_lateness
+from delayboard.now.problems import Problem, find_burning, find_growing
 from delayboard.now.system import (
     background_tasks_of,
     describe_tasks,

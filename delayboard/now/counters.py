@@ -1,8 +1,9 @@
-"""The figures over the board of Now, each with the list that it counts; dead letters that grow."""
+"""The figures over the board of Now, each with the list that it counts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter as Tally
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -10,30 +11,26 @@ from django.db.models import Count, Min, QuerySet, Sum
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import MOST, SPANS, Scope
-from delayboard.dead_letters.queues.confirmed import GROWTH_SPAN, SHORTEST, TOLERANCE, growths
+from delayboard.dead_letters.queues.confirmed import GROWTH_SPAN, SHORTEST, TOLERANCE
 from delayboard.models import (
     BatchState,
     CounterSample,
     DeadLetterQueue,
     MessageGroup,
-    ParkedMessage,
-    ParkedState,
     ReplayBatch,
 )
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.problems import WORST, Link, Problem, ProblemKind
+from delayboard.now.lateness import Lateness, format_late
+from delayboard.now.problems import WORST, Link, read_depth
 from delayboard.now.throughput import FlowLine
 from topology.content.text import count_text
-from topology.delays import format_span
 from topology.findings.hit import Count as FindingCount
+from topology.graph.live_values import UNKNOWN
 from topology.models import Broker, MissingBinding
 from topology.snapshots import Latest
 
 # Nothing happens to these until somebody does something.
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
-# Fewer in an hour come from single messages.
-GROWS_BY = 10
-CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(GROWTH_SPAN)}"
 
 
 @dataclass(frozen=True)
@@ -134,14 +131,6 @@ def count_parked(brokers: Collection[Broker]) -> dict[tuple[int, str], int]:
     return {(broker, died_in): number for broker, died_in, number in sums}
 
 
-def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
-    """0 for a queue that no longer exists."""
-    if known.snapshot is None:
-        return None
-    numbers = known.snapshot.numbers.get(row.queue)
-    return numbers.messages if numbers else 0
-
-
 def add_changes(
     figures: Iterable[Counter], brokers: Sequence[Broker], now: datetime
 ) -> tuple[Counter, ...]:
@@ -188,39 +177,24 @@ def _change(number: int, time: timedelta) -> str:
     return f"{'+' if number > 0 else '−'}{count_text(abs(number))} in {words}"
 
 
-def find_growing(
-    brokers: Sequence[Broker], known: Mapping[int, Latest], now: datetime
-) -> Iterator[Problem]:
-    """The confirmed queues with at least GROWS_BY new dead letters in the last hour.
+def lateness_counter(found: Mapping[int, Lateness]) -> Counter:
+    """The p99 of all measured messages of the last hour, beside the number of missed targets.
 
-    Of a queue without a sample an hour old, since its first one; without any nothing is known.
+    Its link leads to the table below, which has the last hour of each topology.
     """
-    rows = DeadLetterQueue.objects.filter(broker__in=brokers, is_confirmed=True)
-    queues = list(rows.select_related("broker").order_by("queue", "pk"))
-    if not queues:
-        return
-    depths = {row.pk: read_depth(row, known[row.broker_id]) for row in queues}
-    in_queue = growths(depths, now)
-    spans = {growth.since for growth in in_queue.values()}
-    parked = {since: _count_parked(brokers, now - since) for since in spans}
-    for row in queues:
-        growth = in_queue.get(row.pk)
-        if growth is None:
-            continue
-        number = growth.change + parked[growth.since].get((row.broker_id, row.queue), 0)
-        if number >= GROWS_BY:
-            link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
-            minutes = growth.since // timedelta(minutes=1)
-            ago = "an hour" if growth.since >= GROWTH_SPAN else f"{minutes} min"
-            sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
-            key, kind, of = f"growing/{row.pk}", ProblemKind.DEAD_LETTERS, row.broker_id
-            yield Problem("warning", kind, sentence, link, key, broker=of)
-
-
-def _count_parked(brokers: Sequence[Broker], since_at: datetime) -> dict[tuple[int, str], int]:
-    """Broker and queue -> how many messages were parked from it since then."""
-    # The time of the state has the index.
-    since = {"state_at__gt": since_at, "parked_at__gt": since_at}
-    recent = ParkedMessage.objects.filter(broker__in=brokers, state=ParkedState.PARKED, **since)
-    counts = recent.order_by().values_list("broker", "queue").annotate(number=Count("pk"))
-    return {(broker, queue): number for broker, queue, number in counts}
+    total = Tally[int]()
+    for one in found.values():
+        total.update(one.counts)
+    targets = sum(one.hour is not None for one in found.values())
+    missed = sum(one.is_missed for one in found.values())
+    measured = count_text(sum(total.values()))
+    note = (
+        f"p50 {format_late(total, 0.5)} of {measured} in\u00a01\u00a0h"
+        if total
+        else "nothing measured"
+    )
+    if targets:
+        note += f", {missed} of {targets} SLO{'s' * (targets > 1)} missed"
+    link = Link("", "now", fragment="topologies")
+    shown = format_late(total, 0.99) if total else UNKNOWN
+    return Counter("lateness", "lateness p99", None, link, note, missed > 0, shown)

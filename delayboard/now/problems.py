@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
@@ -21,10 +21,14 @@ from analytics.results.section import percent
 from analytics.results.slo import attainment
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
+from delayboard.dead_letters.queues.confirmed import GROWTH_SPAN, growths
 from delayboard.delay_migration.migrate import open_migrations
-from delayboard.models import BatchState, ReplayBatch
+from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.acknowledgement import LONGEST_IDENTITY
+from delayboard.now.lateness import Lateness
+from delayboard.now.throughput import FlowLine
 from topology.content.text import count_of, count_text
+from topology.delays import format_span
 from topology.findings.hit import Severity as FindingSeverity
 from topology.models import (
     Broker,
@@ -46,6 +50,13 @@ WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 _LOST = ("down", "minority")
 # Keys of problems that follow from what is observed, by the primary key of the topology.
 OVERDUE, BURNING = "overdue/{}", "burn/{}"
+# In an hour this uses up 2 % of the error budget of 28 days, as in Google's SRE workbook.
+FAST_BURN = 13.4
+# Fewer late messages say little.
+LATE_AT_LEAST = 5
+# Fewer in an hour come from single messages.
+GROWS_BY = 10
+CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(GROWTH_SPAN)}"
 
 
 class ProblemKind(TextChoices):
@@ -182,6 +193,72 @@ def find_drifted(brokers: Sequence[Broker]) -> Iterator[Problem]:
         sentence, key = f"{row.topology.name}: {row.sentence}", f"drift/{row.pk}"
         kind, of = ProblemKind.DRIFT, row.topology.broker_id
         yield Problem("error", kind, sentence, link, key, row.topology_id, "Not in sync", of)
+
+
+def find_growing(
+    brokers: Sequence[Broker], known: Mapping[int, Latest], now: datetime
+) -> Iterator[Problem]:
+    """The confirmed queues with at least GROWS_BY new dead letters in the last hour.
+
+    Of a queue without a sample an hour old, since its first one; without any nothing is known.
+    """
+    rows = DeadLetterQueue.objects.filter(broker__in=brokers, is_confirmed=True)
+    queues = list(rows.select_related("broker").order_by("queue", "pk"))
+    if not queues:
+        return
+    depths = {row.pk: read_depth(row, known[row.broker_id]) for row in queues}
+    in_queue = growths(depths, now)
+    spans = {growth.since for growth in in_queue.values()}
+    parked = {since: _count_parked(brokers, now - since) for since in spans}
+    for row in queues:
+        growth = in_queue.get(row.pk)
+        if growth is None:
+            continue
+        number = growth.change + parked[growth.since].get((row.broker_id, row.queue), 0)
+        if number >= GROWS_BY:
+            link = Link("View dead letters", "dead_letters", query={"broker": row.broker.slug})
+            minutes = growth.since // timedelta(minutes=1)
+            ago = "an hour" if growth.since >= GROWTH_SPAN else f"{minutes} min"
+            sentence = f"{row.queue}: {count_text(number)} more dead letters than {ago} ago."
+            key, kind, of = f"growing/{row.pk}", ProblemKind.DEAD_LETTERS, row.broker_id
+            yield Problem("warning", kind, sentence, link, key, broker=of)
+
+
+def _count_parked(brokers: Sequence[Broker], since_at: datetime) -> dict[tuple[int, str], int]:
+    """Broker and queue -> how many messages were parked from it since then."""
+    # The time of the state has the index.
+    since = {"state_at__gt": since_at, "parked_at__gt": since_at}
+    recent = ParkedMessage.objects.filter(broker__in=brokers, state=ParkedState.PARKED, **since)
+    counts = recent.order_by().values_list("broker", "queue").annotate(number=Count("pk"))
+    return {(broker, queue): number for broker, queue, number in counts}
+
+
+def read_depth(row: DeadLetterQueue, known: Latest) -> int | None:
+    """0 for a queue that no longer exists."""
+    if known.snapshot is None:
+        return None
+    numbers = known.snapshot.numbers.get(row.queue)
+    return numbers.messages if numbers else 0
+
+
+def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> Iterator[Problem]:
+    """The topologies that use up the error budget of 28 days in two days or less."""
+    for one in flows:
+        late = found[one.topology.pk]
+        hour = late.hour
+        if hour is None or hour.burn_rate is None or hour.measured - hour.within < LATE_AT_LEAST:
+            continue
+        if hour.burn_rate >= FAST_BURN:
+            topology = one.topology
+            query = {"topology": topology.slug, "range": "28"}
+            link = Link("View report", "analytics:reports", query=query, fragment="slo")
+            sentence = (
+                f"{topology.name}: {percent(hour.within / hour.measured)} of the deliveries of "
+                f"the last hour met the target {late.target}. The error budget is "
+                f"used {hour.burn_rate:.0f} times as fast as the target allows."
+            )
+            key, kind, of = BURNING.format(topology.pk), ProblemKind.SLO, topology.broker_id
+            yield Problem("warning", kind, sentence, link, key, topology.pk, "Late", of)
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:

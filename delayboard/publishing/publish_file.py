@@ -41,8 +41,8 @@ from topology.content.text import count_text, is_encodable
 from topology.definitions import Definitions
 from topology.delays import format_span
 from topology.message import Publish
-from topology.models import State, Topology, Work, WorkState
-from topology.operations.ownership import Refusal
+from topology.models import Topology, Work, WorkState
+from topology.operations.ownership import Refusal, refuse_unapplied
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import Step
@@ -77,7 +77,7 @@ class NotPublished(Exception):
         self.verdict = verdict
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line that can be published now; `size` in bytes."""
 
     size: int
@@ -96,8 +96,7 @@ class FileReader:
             raise Refusal(
                 f"“{topology.name}” is not a delay levels topology, so it cannot hold every delay."
             )
-        if topology.state != State.APPLIED:
-            raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+        refuse_unapplied(topology)
         self.topology, self._file, self._mapping = topology, file, mapping
         self.destinations = Destinations(topology)
         digest, self.number = sha256(), 0
@@ -126,7 +125,7 @@ class FileReader:
     def is_begun(self, number: int) -> bool:
         return number <= self._begun
 
-    def prepare(self, number: int, text: bytes) -> Line:
+    def prepare(self, number: int, text: bytes) -> FileLine:
         """The message of a line as it is published now. Raises NotPublished and BrokerError."""
         try:
             message = read_line(text, self._mapping)
@@ -153,7 +152,7 @@ class FileReader:
         if is_repeated:
             sentence += " An earlier attempt began this line, so the message may be duplicated."
         verdict = Verdict(number, "due" if is_due else "waits", target, sentence, is_repeated)
-        return Line(len(text), route.declares, publish, tracking_id, verdict)
+        return FileLine(len(text), route.declares, publish, tracking_id, verdict)
 
     def _explain_known(self, number: int, message_id: str, target: str) -> str:
         """Why the line is published already; "" when nobody knows that it is."""
@@ -240,7 +239,7 @@ def publish_file(
 class FileLines(Messages):
     """The lines of a file with their answers; those in `_left` are not published."""
 
-    channel: Pipeline[Line]
+    channel: Pipeline[FileLine]
 
     def __init__(
         self, job: PublishJob, lease: work.Lease, reader: FileReader, report: Report
@@ -254,9 +253,9 @@ class FileLines(Messages):
         self._size = 0
         # By destination: why it is not bound; "" when it is.
         self._declared: dict[str, str] = {}
-        self._confirmed: list[Line] = []
+        self._confirmed: list[FileLine] = []
         # Confirmed since the last look: where a binding is lost, a tap beside it confirms alone.
-        self._unproven: list[Line] = []
+        self._unproven: list[FileLine] = []
 
     @property
     def is_exhausted(self) -> bool:
@@ -300,7 +299,7 @@ class FileLines(Messages):
         self._limiter.take(len(steps))
         return steps
 
-    def _prepare(self, number: int, text: bytes) -> Line | None:
+    def _prepare(self, number: int, text: bytes) -> FileLine | None:
         """The line counts as not published until it is begun. Raises BrokerError and Refusal."""
         if not self._reader.is_begun(number):
             self.job.begun = number
@@ -317,7 +316,7 @@ class FileLines(Messages):
             return None
         return line
 
-    def _declare(self, line: Line) -> None:
+    def _declare(self, line: FileLine) -> None:
         """Bind its destination, once for the lines that are taken together.
 
         Raises NotPublished where RabbitMQ refuses it, BrokerError and Refusal.

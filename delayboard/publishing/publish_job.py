@@ -34,9 +34,9 @@ from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties, read_properties
 from topology.graph.live_values import make_version
 from topology.message import Publish, Route
-from topology.models import Broker, State, Work, WorkState
+from topology.models import Broker, Work, WorkState
 from topology.operations.answers import NackCheck, TapCheck, find_known
-from topology.operations.ownership import Refusal
+from topology.operations.ownership import Refusal, refuse_unapplied
 from topology.patterns.pattern import ParamsError
 from topology.transfer.move import RateLimiter, Step, move
 from topology.transfer.prepare import prepare
@@ -329,8 +329,7 @@ def _outgoing(job: PublishJob) -> OutgoingMessage:
     topology = job.topology
     if topology is None:
         return OutgoingMessage(Route(job.exchange, job.routing_key), b"")
-    if topology.state != State.APPLIED:
-        raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+    refuse_unapplied(topology)
     delay = timedelta(milliseconds=job.delay_ms)
     try:
         route = topology.pattern.route(topology.parsed, delay, job.target)

@@ -20,7 +20,7 @@ from analytics.observation import untapped
 from analytics.results.read import budgets_of, last_day
 from analytics.results.section import percent
 from analytics.results.slo import attainment
-from analytics.scheduled.pages.lines import Line
+from analytics.scheduled.pages.lines import ScheduledLine
 from analytics.scheduled.queries import listing
 from delayboard.changes.check import find_obstacles
 from delayboard.changes.take import CHANGE_HEADER, headers_of
@@ -163,8 +163,8 @@ def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
 
 @register.simple_tag
 def with_changes(
-    lines: Sequence[Line], operated: Collection[Broker]
-) -> list[tuple[Line, ScheduledChange | None, str]]:
+    lines: Sequence[ScheduledLine], operated: Collection[Broker]
+) -> list[tuple[ScheduledLine, ScheduledChange | None, str]]:
     """Each line of waiting messages, the requested change, and why none can be requested."""
     rows = ScheduledChange.objects.filter(message__in=[line.row.pk for line in lines])
     requested = {row.message_id: row for row in rows.filter(state__in=OPEN)}

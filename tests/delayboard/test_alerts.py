@@ -36,8 +36,7 @@ from delayboard.models import (
     QueueDepth,
     ReplayBatch,
 )
-from delayboard.now.counters import find_growing
-from delayboard.now.problems import Link, Problem, ProblemKind, find_paused
+from delayboard.now.problems import Link, Problem, ProblemKind, find_growing, find_paused
 from delayboard.now.system import find_outages
 from tests.builders import make_user
 from tests.delayboard.builders import a_message, parked

@@ -15,7 +15,7 @@ from topology.content.bodies import (
     FOLDED_DEPTH,
     FOLDED_LINES,
     UNPACKED_BYTES,
-    Line,
+    BodyLine,
     Unpacked,
     folded,
     show_body,
@@ -126,15 +126,15 @@ def test_what_is_no_text_is_shown_as_bytes_under_its_name(kind: str, named: str)
 
 def test_a_document_is_folded_with_its_numbers_as_they_are_written() -> None:
     assert folded(b'{"a": 1e5, "a": [12345678901234567890.10, null, "x"], "e": {}}') == (
-        Line("open", "", "object", "", 3, 0),
-        Line("value", "a", "number", "1e5", 0, 1),
-        Line("open", "a", "list", "", 3, 1),
-        Line("value", "0", "number", "12345678901234567890.10", 0, 2),
-        Line("value", "1", "word", "null", 0, 2),
-        Line("value", "2", "text", "x", 0, 2),
-        Line("close", "a", "list", "", 3, 1),
-        Line("value", "e", "object", "{}", 0, 1),
-        Line("close", "", "object", "", 3, 0),
+        BodyLine("open", "", "object", "", 3, 0),
+        BodyLine("value", "a", "number", "1e5", 0, 1),
+        BodyLine("open", "a", "list", "", 3, 1),
+        BodyLine("value", "0", "number", "12345678901234567890.10", 0, 2),
+        BodyLine("value", "1", "word", "null", 0, 2),
+        BodyLine("value", "2", "text", "x", 0, 2),
+        BodyLine("close", "a", "list", "", 3, 1),
+        BodyLine("value", "e", "object", "{}", 0, 1),
+        BodyLine("close", "", "object", "", 3, 0),
     )
 
 

@@ -70,7 +70,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Line:
+class BodyLine:
     """One line of a folded document: something opens, closes, or is a value."""
 
     does: Literal["open", "close", "value"]
@@ -201,7 +201,7 @@ def _decode(data: bytes, charset: str) -> str | None:
     return None if _CONTROLS.search(text) else text
 
 
-def fold(tree: Tree) -> tuple[Line, ...]:
+def fold(tree: Tree) -> tuple[BodyLine, ...]:
     """A document as lines that fold; a value nested too deep is one line.
 
     Empty when there would be too many lines.
@@ -210,25 +210,25 @@ def fold(tree: Tree) -> tuple[Line, ...]:
     return lines if len(lines) <= FOLDED_LINES else ()
 
 
-def folded(data: bytes) -> tuple[Line, ...]:
+def folded(data: bytes) -> tuple[BodyLine, ...]:
     """The lines of a body that is a JSON object or list; none for any other, or a long one."""
     tree = read_json(data) if len(data) <= FOLDED_BYTES else None
     return () if tree is None else fold(tree)
 
 
-def _lines(tree: Tree, name: str, depth: int) -> Iterator[Line]:
+def _lines(tree: Tree, name: str, depth: int) -> Iterator[BodyLine]:
     name = make_encodable(name)
     if not tree.parts or depth == FOLDED_DEPTH:
         try:
             text = make_encodable(tree.text if tree.kind == "text" else write_json(tree))
         except RecursionError:
             text = "…"
-        yield Line("value", name, tree.kind, text, len(tree.parts), depth)
+        yield BodyLine("value", name, tree.kind, text, len(tree.parts), depth)
         return
-    yield Line("open", name, tree.kind, "", len(tree.parts), depth)
+    yield BodyLine("open", name, tree.kind, "", len(tree.parts), depth)
     for number, part in enumerate(tree.parts):
         yield from _lines(part, str(number) if part.name is None else part.name, depth + 1)
-    yield Line("close", name, tree.kind, "", len(tree.parts), depth)
+    yield BodyLine("close", name, tree.kind, "", len(tree.parts), depth)
 
 
 def hex_dump(data: bytes) -> str:

@@ -10,8 +10,8 @@ from topology import audit, snapshots
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions
-from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.ownership import Refusal, changing, disown
+from topology.models import Broker, MissingBinding, Topology
+from topology.operations.ownership import Refusal, changing, disown, refuse_unapplied
 from topology.operations.provision import count_messages, create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -103,8 +103,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> Restore
     """
     broker = topology.broker
     with changing(user, topology, "binding restored", what=destination) as management:
-        if topology.state != State.APPLIED:
-            raise Refusal("The topology is not applied. Apply it first.")
+        refuse_unapplied(topology)
         wanted = _bindings(topology, destination)
         snapshot = snapshots.for_action(broker, management, wanted)
         bindings = _to_what_exists(wanted, broker, snapshot)

@@ -77,6 +77,13 @@ def refuse_deleted(topology: Topology) -> None:
         raise Refusal("This topology is deleted. Create a new topology.")
 
 
+def refuse_unapplied(topology: Topology) -> None:
+    if topology.state == State.DELETED:
+        raise Refusal(f"“{topology.name}” is deleted. Choose another topology.")
+    if topology.state != State.APPLIED:
+        raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+
+
 def refuse_replacing(topology: Topology) -> None:
     if row := QueueReplacement.open_of(topology).first():
         raise Refusal(

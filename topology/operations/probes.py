@@ -9,9 +9,16 @@ from django.db import transaction
 from topology import audit, snapshots, work
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
-from topology.models import DEFAULT_PROBE_MINUTES, Probing, State, Topology, Work, WorkState
+from topology.models import DEFAULT_PROBE_MINUTES, Probing, Topology, Work, WorkState
 from topology.models.work import ENDED, PROBES
-from topology.operations.ownership import Refusal, alone_with, changing, disown, refuse_replacing
+from topology.operations.ownership import (
+    Refusal,
+    alone_with,
+    changing,
+    disown,
+    refuse_replacing,
+    refuse_unapplied,
+)
 from topology.operations.provision import create_owned
 from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
@@ -44,8 +51,7 @@ def start_probes(user: User, topology: Topology, *, minutes: int = DEFAULT_PROBE
     with changing(user, topology, "probes enabled", details=details) as management:
         if not 1 <= minutes <= MOST_MINUTES:
             raise Refusal(f"Enter a number of minutes from 1 to {MOST_MINUTES}.")
-        if topology.state != State.APPLIED:
-            raise Refusal("The topology is not applied. Apply it first.")
+        refuse_unapplied(topology)
         refuse_replacing(topology)
         wanted = topology.probe_definitions
         snapshot = snapshots.for_action(broker, management, wanted)

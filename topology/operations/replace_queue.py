@@ -29,6 +29,7 @@ from topology.operations.ownership import (
     changing,
     disown,
     refuse_replacing,
+    refuse_unapplied,
     unconfirmed,
 )
 from topology.operations.provision import plan_for
@@ -86,8 +87,7 @@ def request(user: User, topology: Topology, *, typed_name: str = "") -> Sequence
     """
     with changing(user, topology, "queues replaced") as management:
         refuse_replacing(topology)
-        if topology.state != State.APPLIED:
-            raise Refusal("The topology is not applied. Apply it first.")
+        refuse_unapplied(topology)
         snapshot = snapshots.for_action(topology.broker, management, topology.definitions)
         found = find_replacements(topology, snapshot, management)
         queues = [one.queue.name for one in found if not one.refusal]

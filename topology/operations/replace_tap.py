@@ -15,7 +15,7 @@ from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, is_tap
 from topology.models import State, Topology
-from topology.operations.ownership import Refusal, alone_with, disown
+from topology.operations.ownership import Refusal, alone_with, disown, refuse_unapplied
 from topology.operations.provision import create_owned, safest_tap
 from topology.snapshot import Snapshot
 
@@ -41,8 +41,7 @@ def replace_tap(user: User | None, topology: Topology) -> str:
     ):
         if not topology.has_tap:
             raise Refusal("This topology has no tap.")
-        if topology.state != State.APPLIED:
-            raise Refusal("The topology is not applied. Apply it first.")
+        refuse_unapplied(topology)
         with Management(topology.broker.address) as management:
             _replace(topology, management)
     topology.refresh_from_db()

@@ -161,6 +161,9 @@ class Pattern(ABC):
     CHANGE_OBSTACLE = "Delayboard cannot change single messages of this pattern."
     """Why no single message can be cancelled or get another time; "" where one can."""
 
+    OFFERS_MIGRATION = False
+    """Whether its waiting messages can be moved to delay levels, or a page says why not."""
+
     parse: Callable[[Mapping[str, str]], Any]
     """Parameters from texts as a form or the database has them. Raises ParamsError."""
 

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from topology.broker.time_limit import run_in_background
 from topology.models import Broker
 from topology.snapshot import Snapshot
-from topology.views.cache import SnapshotCache
 
 Value = TypeVar("Value")
 
@@ -86,3 +85,19 @@ class SnapshotResults(Generic[Value]):
             return Worked(snapshot, self._kept.get(broker.pk, snapshot, work_out))
         place = (broker.pk, broker.amqp_addresses, broker.management_urls, broker.vhost)
         return self._background.get(place, snapshot, work_out)
+
+
+class SnapshotCache(Generic[Value]):
+    """One value for each broker, good for as long as the broker has no newer snapshot."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._values: dict[int, tuple[Snapshot, Value]] = {}
+
+    def get(self, broker_id: int, snapshot: Snapshot, work_out: Callable[[], Value]) -> Value:
+        """Whoever asks while it is worked out waits for it."""
+        with self._guard:
+            kept = self._values.get(broker_id)
+            if kept is None or kept[0] is not snapshot:
+                kept = self._values[broker_id] = (snapshot, work_out())
+            return kept[1]

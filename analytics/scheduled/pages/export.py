@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.listing import filter_columns
 from analytics.search.query import Query
@@ -51,7 +51,7 @@ FIELDS = (
 
 def lines(
     rows: QuerySet[ScheduledMessage], query: Query, hidden: Mapping[int, Redaction] | None
-) -> Iterator[Line]:
+) -> Iterator[ScheduledLine]:
     """Every row that matches, in due order, as it is when read.
 
     `hidden` as for Reader.
@@ -61,7 +61,7 @@ def lines(
         yield reader.line(row, datetime.now(UTC))
 
 
-def record(line: Line) -> dict[str, Any]:
+def record(line: ScheduledLine) -> dict[str, Any]:
     """One message by FIELDS: times are ISO texts in UTC, `_ms` whole milliseconds.
 
     `masked` is true when rules may redact something: HIDDEN is in its place.
@@ -97,7 +97,7 @@ def record(line: Line) -> dict[str, Any]:
     }
 
 
-def write(form: str, read: Iterable[Line]) -> Iterator[bytes]:
+def write(form: str, read: Iterable[ScheduledLine]) -> Iterator[bytes]:
     records = map(record, read)
     return write_export(
         form, FIELDS, records, lambda one: (compact_json(one) + "\n").encode(), dict.values

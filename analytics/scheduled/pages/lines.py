@@ -32,7 +32,7 @@ SOURCES = {
 
 
 @dataclass(frozen=True)
-class Line:
+class ScheduledLine:
     """`hops` is how many waits its delay consists of, `remaining_hops` how many are not over.
 
     None when unknown. `overdue_by` is None while it is not overdue. `is_stuck`: it is due, and
@@ -150,7 +150,7 @@ class Reader:
         self._not_observed = set(not_observed)
         self._stuck = stuck_ranges() if stuck is None else stuck
 
-    def line(self, row: ScheduledMessage, now: datetime) -> Line:
+    def line(self, row: ScheduledMessage, now: datetime) -> ScheduledLine:
         """The row in its current state."""
         waits = self.find_waits(row)
         is_seen = (row.topology_id or 0) not in self._not_observed
@@ -158,7 +158,7 @@ class Reader:
         is_stuck = bool(by) and any(
             one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
         )
-        return Line(
+        return ScheduledLine(
             row=row,
             overdue_by=by if by > OVERDUE_AFTER and (is_seen or is_stuck) else None,
             hops=None if waits is None else len(waits),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.models import ScheduledBody, ScheduledMessage
-from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from topology.content.bodies import Body, show_body, unpack
 from topology.content.text import make_encodable
 from topology.redaction import HIDDEN, Redaction
@@ -30,7 +30,7 @@ class MessagePage:
     `is_masked`: something of it is hidden from the reader by a rule.
     """
 
-    line: Line
+    line: ScheduledLine
     headers: tuple[tuple[str, str, bool], ...]
     path: tuple[Wait, ...]
     has_body: bool

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before
-from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.queries.filter import Filter
 from analytics.scheduled.queries.listing import ScheduledSearch
@@ -40,7 +40,7 @@ class ScheduledList:
     not_observed: Sequence[Topology]
     doubts: Sequence[Doubt]
     stuck_in: Sequence[tuple[Topology, int]] = ()
-    lines: Sequence[Line] = ()
+    lines: Sequence[ScheduledLine] = ()
     summary: Summary | None = None
     found: Found = field(default_factory=Found)
     matching: int | None = None

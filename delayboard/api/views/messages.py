@@ -12,7 +12,7 @@ from pydantic import Field
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
-from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
@@ -47,7 +47,7 @@ class MessageFilter(Schema):
     after: str = ""
 
 
-def _record(line: Line) -> dict[str, Any]:
+def _record(line: ScheduledLine) -> dict[str, Any]:
     return {"kind": "message"} | export.record(line)
 
 

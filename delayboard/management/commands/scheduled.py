@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, scheduled_page
-from analytics.scheduled.pages.lines import Line
+from analytics.scheduled.pages.lines import ScheduledLine
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
 from analytics.scheduled.summaries import counts
@@ -139,7 +139,7 @@ def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
     return filters
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: ScheduledLine) -> tuple[str, ...]:
     row = line.row
     return (
         f"{row.due_at:%Y-%m-%d %H:%M:%S}",

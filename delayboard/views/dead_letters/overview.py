@@ -20,7 +20,7 @@ from topology.models import Broker, Role
 from topology.redaction import Redaction
 from topology.snapshots import Latest
 from topology.structure.ends import Ends, find_ends
-from topology.views.cache import SnapshotCache
+from topology.views.background import SnapshotCache
 
 # A page of ten thousand queues takes a second and three megabytes.
 MOST_CANDIDATES = 300

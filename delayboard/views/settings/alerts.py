@@ -33,8 +33,7 @@ from delayboard.models import (
     Heartbeat,
 )
 from delayboard.models.background_task import is_missing
-from delayboard.now.counters import CONDITION
-from delayboard.now.problems import ProblemKind
+from delayboard.now.problems import CONDITION, ProblemKind
 from topology import access, audit
 from topology.database.paging import row_number
 from topology.models import Role

@@ -339,7 +339,7 @@ def test_only_applied_levels_take_a_file_and_one_process_publishes_it(
         publish(levels, a_line())
     Topology.objects.filter(pk=levels.pk).update(state=State.DELETED)
     levels.refresh_from_db()
-    with pytest.raises(Refusal, match=r"deleted\. Apply it first"):
+    with pytest.raises(Refusal, match=r"deleted\. Choose another topology"):
         read(levels, a_line())
 
 

@@ -56,6 +56,7 @@ class DelayChain(Pattern, parts=(parameters,)):
     KIND = "delay_chain"
     EXAMPLE = Params("orders", ("orders-wait",), _OBJECTS, _OBJECTS)
     CHANGE_OBSTACLE = ""
+    OFFERS_MIGRATION = True
     chain = staticmethod(chain_of)
 
     def title(self, params: Params) -> str:

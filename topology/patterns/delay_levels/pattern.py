@@ -34,6 +34,7 @@ LONGEST_NUMBER = 12
 class DelayLevels(Pattern, parts=(parameters,)):
     EXAMPLE = Params("own", "shop", 4)
     CHANGE_OBSTACLE = ""
+    OFFERS_MIGRATION = True
     KEYS_DIFFER_BY_DELAY = True
     destinations = staticmethod(parameters.destinations)
     title = staticmethod(parameters.title)

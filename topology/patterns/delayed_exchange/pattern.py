@@ -39,6 +39,7 @@ INSTEAD = (
 
 class DelayedExchange(Pattern, parts=(parameters,)):
     IS_CREATED = False
+    OFFERS_MIGRATION = True
     EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
     CHANGE_OBSTACLE = (
         "The plugin keeps its messages outside of queues, and no command reaches one of them. Let "

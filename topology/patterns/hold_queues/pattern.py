@@ -48,6 +48,7 @@ ROUTES_APART = ("direct", "topic", "headers")
 class HoldQueues(Pattern, parts=(parameters,)):
     EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
     CHANGE_OBSTACLE = ""
+    OFFERS_MIGRATION = True
 
     def title(self, params: Params) -> str:
         return params.exchange or "(default exchange)"

@@ -16,7 +16,7 @@ from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
 from topology.routing.trace_route import ask
 from topology.snapshot import Snapshot
-from topology.views.cache import SnapshotCache
+from topology.views.background import SnapshotCache
 from topology.views.diagram import draw_path
 
 _kept: SnapshotCache[Index] = SnapshotCache()

@@ -24,7 +24,7 @@ from topology.operations.finding_rows import with_reports
 from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found, departures, recognize
 from topology.snapshot import Snapshot
-from topology.views.cache import SnapshotCache
+from topology.views.background import SnapshotCache
 from topology.views.diagram import Diagram, draw, draw_graph
 
 MOST = 500
