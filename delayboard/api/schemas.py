@@ -553,6 +553,19 @@ class RunRequest(Body):
     day: str
 
 
+class OpenProblem(Schema):
+    """A row of Now. `severity` is error or warning; `broker` is null for Delayboard itself."""
+
+    severity: str
+    kind: str
+    sentence: str
+    key: str
+    broker: str | None
+    since_at: datetime | None
+    acknowledged_by: str | None
+    acknowledged_until: datetime | None
+
+
 class Task(Schema):
     key: str
     name: str

@@ -275,6 +275,16 @@ def test_another_person_approves_a_replay_and_no_other_token_of_the_first(pair: 
     assert (batch.stages, batch.reason) == ([[50.0, 60, 0]], "fixed in 4.2")
 
 
+def test_a_dashboard_asks_for_the_problems_of_its_broker(pair: Topology) -> None:
+    make_broker(name="There")
+    api = api_of(make_user("ann", Role.VIEWER, pair.broker), Role.VIEWER)
+    found = api.get("problems").json()["items"]
+    assert {one["broker"] for one in found} == {pair.broker.slug, None}
+    assert {one["severity"] for one in found} <= {"error", "warning"}
+    assert all(one["sentence"] and one["key"] for one in found)
+    assert api.get("problems?broker=there").status_code == 404
+
+
 def test_a_document_is_that_of_the_command(pair: Topology) -> None:
     """Of two commands; the others have the same functions."""
     batch = draft(pair.broker)

@@ -7,11 +7,15 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja import Router
 
 from delayboard.api import schemas
 from delayboard.api.guard import list_page, make_page, needs
 from delayboard.models import AlertMessage, BackgroundTask
+from delayboard.models.acknowledgement import Acknowledgement
+from delayboard.now.board import BROKER_AGE, overview
+from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of
 from topology import access
 from topology.database.paging import read_page, read_slice
@@ -20,6 +24,31 @@ from topology.views.audit import readable_entries
 
 router = Router()
 PAGE = 100
+
+
+@router.get("/problems", response=schemas.Page[schemas.OpenProblem], **needs(Role.VIEWER))
+def list_problems(request: HttpRequest, broker: str = "") -> Any:
+    """The problems of Now, the worst first, with those that somebody acknowledged."""
+    brokers = access.choose_brokers(request).shown
+    found = overview(brokers, timezone.now(), BROKER_AGE)
+    slugs = {one.pk: one.slug for one in brokers}
+
+    def show(problem: Problem, row: Acknowledgement | None) -> dict[str, Any]:
+        return {
+            "severity": problem.severity,
+            "kind": problem.kind,
+            "sentence": problem.sentence,
+            "key": problem.identity,
+            "broker": slugs.get(problem.broker or 0),
+            "since_at": problem.since_at,
+            "acknowledged_by": row.username if row else None,
+            "acknowledged_until": row.until_at if row else None,
+        }
+
+    rows: list[tuple[Problem, Acknowledgement | None]] = [
+        (one, None) for one in found.open_problems
+    ]
+    return list_page((show(*pair) for pair in (*rows, *found.acknowledged)), None)
 
 
 @router.get("/tasks", response=schemas.Page[schemas.Task], **needs(Role.VIEWER))
