@@ -19,7 +19,7 @@ from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
 from topology.database.paging import row_number
 from topology.models import Role, Topology
-from topology.views.topologies.shared import head_context, with_topology
+from topology.views.topologies.tabs import head_context, with_topology
 
 
 @require_safe

@@ -203,7 +203,8 @@ class _Checker:
         point = self._point(row.topology, row.destination)
         if isinstance(point, str):
             return ChangeVerdict(row, point)
-        is_copied = self._is_copied(row.due_at)
+        is_earlier = self._new_due_at is not None and self._new_due_at <= row.due_at
+        is_copied = self._kind == ChangeKind.DELIVER_NOW or is_earlier
         if is_copied and isinstance(why := rebuild(row), str):
             return ChangeVerdict(row, why)
         at = self._now if is_copied else row.due_at
@@ -289,10 +290,6 @@ class _Checker:
         except ParamsError as error:
             return str(error)
         return ""
-
-    def _is_copied(self, due_at: datetime) -> bool:
-        is_earlier = self._new_due_at is not None and self._new_due_at <= due_at
-        return self._kind == ChangeKind.DELIVER_NOW or is_earlier
 
     def _point(self, topology: Topology, destination: str) -> Point | str:
         key = (topology.pk, destination)

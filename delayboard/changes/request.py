@@ -287,7 +287,13 @@ def _other_messages(queue: str, some: Sequence[ChangeVerdict]) -> OtherMessages:
         due_at__range=(from_at, until_at + LEAD),
     )
     rejects = any(one.point is not None and one.point.rejects for one in some)
-    selection = ALL if rejects else Selection().adding(selector_of(one.row) for one in some)
+    selection = (
+        ALL
+        if rejects
+        else Selection().adding(
+            Selector(frozenset(id_headers(one.row).items()), key_of_delay(one.row)) for one in some
+        )
+    )
     selection = selection.adding(selectors_of(others_changed))
     times = tuple(sorted({when for one in some if (when := bound_again_when(one.row))}))
     if not (selection.is_all or selection.keys):
@@ -353,10 +359,6 @@ class Selection:
 
 
 ALL = Selection(is_all=True)
-
-
-def selector_of(row: ScheduledMessage) -> Selector:
-    return Selector(frozenset(id_headers(row).items()), key_of_delay(row))
 
 
 def key_of_delay(row: ScheduledMessage) -> str:

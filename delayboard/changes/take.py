@@ -147,11 +147,11 @@ def _without_own(changes: list[ScheduledChange], own: str) -> list[ScheduledChan
     """
     if not own.isdecimal():
         return changes
-    return [one for one in changes if one.message and _is_published_by(own, one.message)]
-
-
-def _is_published_by(own: str, row: ScheduledMessage) -> bool:
-    return str(headers_of(row).get(CHANGE_HEADER)) == own
+    return [
+        one
+        for one in changes
+        if one.message and str(headers_of(one.message).get(CHANGE_HEADER)) == own
+    ]
 
 
 def trip_of(message: Message) -> str:

@@ -27,7 +27,7 @@ from topology.broker.errors import BrokerError
 from topology.models import Role, State, Topology
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.params import KIND as LEVELS
-from topology.views.topologies.shared import with_topology
+from topology.views.topologies.tabs import with_topology
 
 
 @require_safe

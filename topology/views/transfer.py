@@ -17,7 +17,7 @@ from topology.exports.resources import NotExportable
 from topology.models import Broker, Role, Topology
 from topology.operations.definitions_files import FORMATS, export_topology, import_definitions
 from topology.operations.ownership import Refusal
-from topology.views.topologies.shared import with_topology
+from topology.views.topologies.tabs import with_topology
 from topology.views.uploads import read_upload
 
 MOST_SENTENCES = 5

@@ -21,7 +21,7 @@ from topology.operations.probes import start_probes, stop_probes
 from topology.operations.topology_rows import create_topology, keep_bodies
 from topology.patterns.recommend import describe_recording
 from topology.patterns.table import PATTERNS, list_created
-from topology.views.topologies.shared import (
+from topology.views.topologies.tabs import (
     return_to_page,
     show_failure,
     topology_action,
