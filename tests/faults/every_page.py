@@ -100,10 +100,12 @@ def addresses(pair: Topology) -> dict[str, str]:
         ("key", "SlugConverter"): "f01",
         ("day", "SlugConverter"): "2026-11-20",
         ("suffix", "SlugConverter"): "html",
+        ("name", "SlugConverter"): "scheduled",
     }
     found = {}
     for name, converters in named(get_resolver().url_patterns, {}):
-        if name.startswith(OF_SIGN_IN):
+        # The API answers to tokens alone.
+        if name.startswith(OF_SIGN_IN) or name == "api":
             continue
         values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
         values |= {"pk": rows[name]} if name in rows else {}
