@@ -7,8 +7,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -16,14 +17,16 @@ from uuid import uuid4
 from django.conf import settings
 
 from analytics import disk, launch, nightly
-from analytics.importing.sources import Format, Refused, Source, find
+from analytics.importing.sources import Busy, Format, Refused, Source, find
 from analytics.importing.staging import Scope, Staged, stage
 from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_lock
 from analytics.mappings.mapping import QUALITIES, LogMapping
 from analytics.models.run import RunState
 from analytics.recorder.traces import Watched
 from topology import snapshots
+from topology.definitions import Queue
 from topology.models import Broker, Topology
+from topology.patterns.pattern import ParamsError
 from topology.structure.copies import Phase
 
 # In the log, so that a file is moved by its name alone; no reader of days looks there.
@@ -49,7 +52,8 @@ class ImportResult:
 
     Lines are malformed, ignored (no rule of the mapping wants them), or have events; `events` is
     the sum of added and known ones. `problems` are the first malformed lines. `days` are those
-    whose figures the new lines change. `quality` says what the log cannot know.
+    whose figures the new lines change. `quality` says what the log cannot know,
+    `skipped` why topologies did not read a trace.
     """
 
     files: int
@@ -62,6 +66,7 @@ class ImportResult:
     events: int = 0
     topologies: Sequence[str] = ()
     quality: Sequence[str] = ()
+    skipped: Sequence[str] = ()
 
     @property
     def known(self) -> int:
@@ -95,10 +100,10 @@ def import_files(
     log = Path(settings.EVENT_LOG).absolute()
     with take_lock(log, IMPORT_LOCK) as is_ours:
         if not is_ours:
-            raise Refused("Another import is running. Try again after it ends.")
+            raise Busy("Another import is running. Try again after it ends.")
         with _scratch(log) as work:
             try:
-                staged = stage(sources, work, scope)
+                staged = stage(sources, work, scope, pulse=partial(progress, 0, 0))
                 # The recorder writes to the same disk: an import must not be what fills it.
                 needed, room = ROOM * staged.size(work), disk.read_disk_space(work)
                 if room and room.free < needed:
@@ -114,7 +119,8 @@ def import_files(
                 raise LogError(
                     f"Delayboard cannot write the event log in {log}: {reason}."
                 ) from error
-    return _outcome(sources, summary, staged, by_day)
+    outcome = _outcome(sources, summary, staged, by_day)
+    return replace(outcome, skipped=scope.skipped if scope else ())
 
 
 def read_scope(
@@ -133,20 +139,25 @@ def read_scope(
     unknown = sorted(set(slugs) - {row.slug for row in rows})
     if unknown:
         raise Refused(f"{broker.name} has no topology {', '.join(unknown)}.")
-    watched = [
-        Watched(row.slug, row.pattern, row.parsed, EVERYTHING, -1)
-        for row in rows
-        if not slugs or row.slug in slugs
-    ]
-    return Scope(broker.slug, broker.vhost, watched, _ttls(broker, rows))
+    watched: list[Watched] = []
+    readable: list[Queue] = []
+    skipped: list[str] = []
+    for row in rows:
+        try:
+            if not slugs or row.slug in slugs:
+                watched.append(Watched(row.slug, row.pattern, row.parsed, EVERYTHING, -1))
+            readable += row.definitions.queues
+        except ParamsError as error:
+            skipped.append(f"The topology {row.slug} does not read the trace. {error}")
+    ttls = _ttls(broker, readable)
+    return Scope(broker.slug, broker.vhost, watched, ttls, skipped=skipped)
 
 
-def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
+def _ttls(broker: Broker, known: Sequence[Queue]) -> dict[str, int]:
     """How long queues delay messages, in milliseconds: from the broker, else from its topologies.
 
     A trace can be read when its broker no longer exists.
     """
-    known = [queue for row in rows for queue in row.definitions.queues]
     seen = snapshots.poll(broker, patience=snapshots.ACTION_SECONDS).snapshot
     known = [*known, *(seen.definitions.queues if seen else ())]
     waiting = (queue for queue in known if queue.deletes_after is None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -21,8 +22,8 @@ from analytics.importing.import_files import (
     read_scope,
     request_reports,
 )
-from analytics.importing.sources import Refused, Source, find, propose, read_head
-from analytics.importing.staging import PROBLEM_MARK, NoTable, read_lines
+from analytics.importing.sources import Busy, Refused, Source, find, propose, read_head
+from analytics.importing.staging import PROBLEM_MARK, NoTable, is_document, read_lines
 from analytics.log import LogError, make_folder, name_of
 from analytics.mappings.mapping import LogMapping, load_shipped, parse
 from analytics.mappings.propose import Choices, guess
@@ -35,6 +36,8 @@ KIND = "import_log"
 # In the log, which has room; its name keeps every reader of days out.
 UPLOADS = "_uploads"
 PREVIEWED = 20
+LARGEST_PREVIEWED = 16 * 1024 * 1024
+PULSE_SECONDS = 0.5
 
 
 def store_upload(user: Any, name: str, chunks: Iterable[bytes]) -> LogImport:
@@ -94,10 +97,14 @@ def propose_choices(path: Path) -> Choices | None:
 
 
 def first_records(path: Path, mapping: LogMapping) -> list[dict[str, Any] | str]:
-    """The first records, or why a line is none. Raises Refused."""
+    """The first records, or why a line is none; nothing of Parquet and of large documents, which
+    are read whole. Raises Refused.
+    """
     found: list[dict[str, Any] | str] = []
     (source,) = find([path], mapping=mapping)
-    if source.format == "parquet":
+    if source.format == "parquet" or (
+        is_document(source) and path.stat().st_size > LARGEST_PREVIEWED
+    ):
         return []
     for line in _lines(source):
         if line.startswith(PROBLEM_MARK):
@@ -173,12 +180,16 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Do a dry run or an import. A killed one is done again: its events are added once."""
     row = LogImport.objects.select_related("broker").get(pk=claimed.subject)
     lease = work.lease_of(claimed)
+    pulsed_at = float("-inf")
 
     def pulse(done: int, total: int) -> None:
+        nonlocal pulsed_at
         if stop.is_set():
             raise work.Ending
-        lease.pulse(done, total)
-        alive()
+        if monotonic() - pulsed_at > PULSE_SECONDS:
+            pulsed_at = monotonic()
+            lease.pulse(done, total)
+            alive()
 
     try:
         mapping = parse(row.mapping_text, row.mapping_name) if row.mapping_text else None
@@ -190,6 +201,8 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         outcome = import_files(
             paths, mapping=mapping, scope=scope, is_dry=row.is_dry, progress=pulse
         )
+    except Busy as error:
+        raise work.Later(str(error)) from error
     except (Refused, LogError, launch.LaunchError, ValueError) as error:
         raise work.Failed(str(error).replace(row.path, row.file_name)) from error
     store_result(row, outcome)

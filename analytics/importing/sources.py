@@ -29,6 +29,10 @@ class Refused(Exception):
     """Nothing was imported; the message says why in one sentence."""
 
 
+class Busy(Refused):
+    """Another import is running."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One file, or the folder of a partitioned Parquet table. Without a mapping its records are

@@ -11,10 +11,9 @@ import csv
 import hashlib
 import io
 import re
-import shutil
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -52,6 +51,7 @@ FOLDERS = ("raw", "staged", "mapped", "records", "traces", "parquet")
 # What Spark needs of the one mapping of an import.
 MAPPING_FILE = "mapping.json"
 NEEDED = ("event_id", "kind", "recorded_at")
+PIECE_BYTES, LINES_A_PULSE = 16 * 1024 * 1024, 2_000
 LARGEST_DOCUMENT = 512 * 1024 * 1024
 PROBLEM_MARK = b"!"
 LONGEST_CELL = 64 * 1024 * 1024
@@ -81,8 +81,16 @@ class Staged:
         return str(source.path.joinpath(*place.parts[2:]))
 
 
-def stage(sources: Sequence[Source], work: Path, scope: Scope | None) -> Staged:
-    """Raises Refused for a file that cannot be read as what it is; OSError for the folder's."""
+def stage(
+    sources: Sequence[Source],
+    work: Path,
+    scope: Scope | None,
+    *,
+    pulse: Callable[[], None] = lambda: None,
+) -> Staged:
+    """`pulse` is called again and again. Raises Refused for a file that cannot be read as what it
+    is; OSError for the folder's.
+    """
     for folder in FOLDERS:
         (work / folder).mkdir()
     if sources[0].mapping and not sources[0].is_trace:
@@ -98,7 +106,7 @@ def stage(sources: Sequence[Source], work: Path, scope: Scope | None) -> Staged:
         if is_linked:
             place.symlink_to(source.path.absolute())
         else:
-            _write_out(source, place, scope)
+            _write_out(source, place, scope, pulse)
         placed[f"{folder}/{place.name}"] = source
     return Staged(placed)
 
@@ -115,18 +123,22 @@ def _choose_folder(source: Source) -> tuple[str, bool]:
     return ("mapped", True) if is_lines else ("records", False)
 
 
-def _write_out(source: Source, place: Path, scope: Scope | None) -> None:
+def _write_out(source: Source, place: Path, scope: Scope | None, pulse: Callable[[], None]) -> None:
     with place.open("wb") as out:
         try:
             with source.open() as file:
                 if source.mapping is None and source.format == "json":
-                    shutil.copyfileobj(file, out)
-                elif source.is_trace:
-                    assert scope is not None
-                    lines = read_lines(source, file)
-                    out.writelines(_line_of_trace(line, source, scope) + b"\n" for line in lines)
-                else:
-                    out.writelines(line + b"\n" for line in read_lines(source, file))
+                    while piece := file.read(PIECE_BYTES):
+                        out.write(piece)
+                        pulse()
+                    return
+                for number, line in enumerate(read_lines(source, file)):
+                    if number % LINES_A_PULSE == 0:
+                        pulse()
+                    if source.is_trace:
+                        assert scope is not None
+                        line = _line_of_trace(line, source, scope)
+                    out.write(line + b"\n")
         except (EOFError, zlib.error, UnicodeDecodeError) as error:
             raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
         except NoTable as error:
@@ -276,6 +288,7 @@ class Scope:
     watched: Sequence[Watched] = ()
     ttls_ms: Mapping[str, int] = field(default_factory=dict)
     topology: str = ""
+    skipped: Sequence[str] = ()
 
 
 def _line_of_trace(line: bytes, source: Source, scope: Scope) -> bytes:

@@ -189,6 +189,7 @@ def _pages(rights: Rights) -> Iterator[Place]:
     yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=next_hour))
     if rights.may_administer:
         yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
+        yield Place(Link("Imports of logs", "analytics:imports"))
     yield Place(Link("Brokers", "topology:brokers"))
     yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
     yield Place(Link("Changes of scheduled messages", "scheduled_changes"))

@@ -91,6 +91,8 @@ class Command(BoardCommand):
             sys.exit(ExitCode.PARTLY)
 
     def _report(self, outcome: ImportResult, *, is_dry: bool) -> None:
+        for sentence in outcome.skipped:
+            self.stderr.write(sentence)
         for problem in outcome.problems:
             self.stderr.write(f"{problem.file}, line {problem.number}: {problem.why}")
         rest = outcome.malformed - len(outcome.problems)

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from analytics import launch
 from analytics.events import encode
-from analytics.importing.import_files import ImportResult, request_reports
+from analytics.importing.import_files import ImportResult, read_scope, request_reports
 from analytics.log import take_lock
 from analytics.models import Run
 from analytics.models.run import RunState
@@ -99,3 +99,19 @@ def test_a_report_that_is_being_made_is_not_asked_for_nor_one_of_a_day_to_come(d
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     outcome = ImportResult(files=1, read=1, added=1, malformed=0, days=[day, tomorrow])
     assert request_reports(outcome) == ([], [day])
+
+
+def test_a_topology_that_cannot_be_read_is_named_and_the_others_read_the_trace(
+    topology: Topology, broker: Broker
+) -> None:
+    Topology.objects.create(
+        broker=broker, slug="odd", kind="retry_pair", name="odd", params={"delay": "never"}
+    )
+    Topology.objects.create(broker=broker, slug="gone", kind="no_such", name="gone", params={})
+    scope = read_scope(broker)
+    assert [one.slug for one in scope.watched] == ["orders"]
+    assert len(scope.skipped) == 2
+    assert (
+        "The topology gone does not read the trace. The pattern “no_such” does not exist."
+        in scope.skipped
+    )
