@@ -152,11 +152,14 @@ def _tables(
             lambda: _of_pairs(counts.result(), percentiles.result(), destinations(names.result()))
         )
         missing = keep(losses.with_fate(accuracy.missing(of_day, data_end), ended))
+        lost = [losses.losses(missing, destinations(names.result()))]
+        if others:
+            lost.append(losses.possible_repeats(others.result().events, *day))
         return {
             **{name: frame.result() for name, frame in found.items()},
             **of_trails.result(),
             **of_pairs.result(),
-            "losses": losses.losses(missing, destinations(names.result())),
+            "losses": union(lost),
             "unexplained": losses.unexplained(missing),
         }
 

@@ -194,6 +194,8 @@ def key_figures(
             text, change, is_more = write(value, value if earlier is None else earlier)
         if earlier is None or (write is _count and not compares_counts):
             change, is_more = "", 0
+        if key == "unexplained" and now.possible_repeats:
+            text = f"about {text}"
         is_worse = is_more == (-1 if key in ("on_time", "recovered", "left") else 1)
         found.append(KeyFigure(label, text, change, section, is_worse, DEFINITIONS[key]))
     return found

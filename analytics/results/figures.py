@@ -15,6 +15,8 @@ Key: TypeAlias = tuple[str | int, ...]
 Trail: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
+# Entries of equal messages without an id that may be recorded twice: no fate of a message.
+REPEATED = "repeated"
 FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
 # Of messages that left the retries nobody knows more, unless what is given up is observed.
 LEFT, RECOVERED, EXHAUSTED, OPEN = "left", "confirmed", "exhausted", "open"
@@ -132,6 +134,11 @@ class Figures:
 
     def fate(self, name: str) -> int:
         return self.counts["ledger"][(name,)] if "ledger" in self.counts else 0
+
+    @property
+    def possible_repeats(self) -> int:
+        """How many of the unexplained may be a second copy of another message's entry."""
+        return min(self.fate(UNEXPLAINED), self.fate(REPEATED))
 
     def outcome(self, name: str) -> int:
         return self.by("outcomes", 2)[name]

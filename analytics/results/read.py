@@ -12,9 +12,10 @@ from django.db.models import Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
 from analytics.models import DayFigures, Slo, UnexplainedMessage
-from analytics.results.figures import ENTERED, FATES, Figures, count_late
+from analytics.results.figures import ENTERED, FATES, UNEXPLAINED, Figures, count_late
 from analytics.results.period import Period
 from analytics.results.slo import Attainment
+from topology.content.text import count_text
 from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
 
@@ -101,9 +102,15 @@ class Report:
         return self.names[self.selection.topology]
 
     @property
-    def ledger(self) -> list[tuple[str, int]]:
-        fates = [(fate.capitalize(), self.total.fate(fate)) for fate in FATES]
-        return [("Scheduled", self.total.fate(ENTERED)), *fates]
+    def ledger(self) -> list[tuple[str, str]]:
+        """Each fate and its number, “about” so many where some may be entries recorded twice."""
+        counts = [("scheduled", self.total.fate(ENTERED))]
+        counts += [(fate, self.total.fate(fate)) for fate in FATES]
+        unsure = {UNEXPLAINED} if self.total.possible_repeats else set()
+        return [
+            (fate.capitalize(), f"{'about ' if fate in unsure else ''}{count_text(number)}")
+            for fate, number in counts
+        ]
 
     @cached_property
     def generated_days(self) -> list[date]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from analytics import buckets
 from analytics.results.figures import (
     DEAD_LETTER_GROUPS,
+    DELIVERED,
     ENTERED,
     EXHAUSTED,
     FATES,
@@ -65,12 +66,13 @@ def make_lateness_by_day(report: Report) -> Section:
     rows: list[Row] = [
         [
             *(day.isoformat(), figures.measured, *describe_lateness(figures.late)),
-            figures.measure_error(),
+            *(figures.measure_error(), figures.fate(DELIVERED) - figures.measured),
         ]
         for day, figures in report.days.items()
-        if figures.measured
+        if figures.measured or figures.fate(DELIVERED)
     ]
-    columns = (Column(DAY), Column("Measured", "count"), *LATENESS, Column("Error", "ms"))
+    last = (Column("Error", "ms"), Column("Not measured", "count"))
+    columns = (Column(DAY), Column("Measured", "count"), *LATENESS, *last)
     empty = "No delivery was measured."
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
@@ -172,12 +174,13 @@ def make_by_origin(report: Report) -> Section:
 def make_ledger(report: Report) -> Section:
     of_days = [(day.isoformat(), figures) for day, figures in report.days.items()]
     rows: list[Row] = [
-        [label, figures.fate(ENTERED), *map(figures.fate, FATES)]
+        [label, figures.fate(ENTERED), *map(figures.fate, FATES), figures.possible_repeats]
         for label, figures in [*of_days, (TOTAL, report.total)]
         if figures.fate(ENTERED)
     ]
     fates = (Column(fate.capitalize(), "count") for fate in FATES)
-    columns = (Column(DAY), Column("Scheduled", "count"), *fates)
+    of_unexplained = Column("Of these possibly repeated", "count")
+    columns = (Column(DAY), Column("Scheduled", "count"), *fates, of_unexplained)
     return Section("ledger", "Loss ledger", columns, rows, "No message was scheduled.")
 
 

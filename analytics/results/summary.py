@@ -84,11 +84,12 @@ def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sente
         for name, days in suspects.items()
     }
     most = max(sums, key=lambda name: sums[name], default="")
+    about = "About " if total.possible_repeats else ""
     if most and sums[most] == number:
         verb = "was" if number == 1 else "were"
-        text = f"{count_of(number, 'message')} of {most} {verb} due without a recorded end."
+        text = f"{about}{count_of(number, 'message')} of {most} {verb} due without a recorded end."
     else:
-        text = f"{count_of(number, 'message', 'was')} due without a recorded end."
+        text = f"{about}{count_of(number, 'message', 'was')} due without a recorded end."
         if most and sums[most]:
             text += f" Most of them: {most} ({count_text(sums[most])})."
     yield Sentence("Unexplained messages.", text, "ledger", most)

@@ -107,6 +107,17 @@ def repeats() -> list[MessageEvent]:
     return [*a_trip("r1", **of), *twice, *again, *a_trip("r3", **of)]
 
 
+def repeats_without_id() -> list[MessageEvent]:
+    """Fifty equal messages; the recorder crashed, and recorded the last twenty entries again."""
+    same: dict[str, Any] = {"message_id": "", "content_id": "equal", "topology": "prefetch"}
+    trips = [a_trip(at=NOON + n * ms(40), late=ms(4), **same) for n in range(50)]
+    again = [
+        an_entry(at=NOON + ms(2500 + n), redelivered=True, caught_up=False, **same)
+        for n in range(20)
+    ]
+    return [*chain.from_iterable(trips), *again]
+
+
 def told_twice() -> list[MessageEvent]:
     """Three trips and four without an id that a tap saw, and a trace too; two it alone saw."""
     of: dict[str, Any] = {"topology": "twice"}
@@ -282,6 +293,7 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         odd_ends,
         retried,
         repeats,
+        repeats_without_id,
         told_twice,
         stuck,
         probed,

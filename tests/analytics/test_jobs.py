@@ -135,6 +135,17 @@ def test_a_copy_recorded_twice_counts_once(result: Result) -> None:
     assert {"messages": 3, "retried": 0}.items() <= retries_of(result, "again").items()
 
 
+def test_repeats_of_equal_messages_without_an_id_are_counted_beside_what_they_hide(
+    result: Result,
+) -> None:
+    losses = {
+        row["fate"]: row["messages"]
+        for row in result.tables["losses"]
+        if row["topology"] == "prefetch"
+    }
+    assert losses == {"unexplained": 20, "repeated": 20}
+
+
 def test_what_a_tap_and_an_import_tell_of_counts_once(result: Result) -> None:
     assert counts(accuracy_of(result, "twice")) == (7, 2, 0, 0)
     assert uncounted_of(result, "twice") == {("", 5000, "backlog"): 2}
@@ -170,7 +181,19 @@ def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> N
         if table and name != "probes" and "topology" in table[0]
     )
     topologies = {row["topology"] for table in tables for row in table}
-    seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice", "stuck"}
+    seen = {
+        "many",
+        "beats",
+        "burst",
+        "odd",
+        "open",
+        "shop",
+        "again",
+        "prefetch",
+        "held",
+        "twice",
+        "stuck",
+    }
     seen |= {"night", "later", "letters"}
     assert topologies == seen | {"", "traced", "hostile", *job_cases.generated(), "truth"}
 

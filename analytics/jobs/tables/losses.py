@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.jobs.schema import OBSERVED
+from analytics.jobs.tables.accuracy import is_entry
 from analytics.jobs.tables.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
@@ -75,6 +76,20 @@ def losses(missing: DataFrame, destinations: DataFrame) -> DataFrame:
         f.count("*").alias("messages")
     )
     return counted.join(destinations, "destination_id", "left").drop("destination_id")
+
+
+def possible_repeats(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Events without repeats -> rows as of `losses` with the fate "repeated": entries of the day
+    without an id that the broker delivered again to the recorder. After a crash up to a prefetch of
+    them are in the log twice, and nothing tells a second copy from an equal message.
+    """
+    is_of_day = f.col("recorded_us").between(micros(begin), micros(end) - 1)
+    again = events.where(is_entry() & ~f.col("has_id") & f.col("redelivered") & is_of_day)
+    return (
+        again.groupBy("broker", "topology", "destination")
+        .agg(f.count("*").alias("messages"))
+        .withColumns({"queue": f.lit(""), "fate": f.lit("repeated")})
+    )
 
 
 def unexplained(missing: DataFrame) -> DataFrame:
