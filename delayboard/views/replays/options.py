@@ -86,7 +86,9 @@ def plan_of(
         stages.append((stage, stage.count(batch.to_send), begins_at))
     span = options.SECOND * batch.canary_seconds or watch
     chosen = values.get("stages", "")
-    sent = "stages" if chosen else "canary" if values.get("canary", "0") not in ("", "0") else "once"
+    sent = (
+        "stages" if chosen else "canary" if values.get("canary", "0") not in ("", "0") else "once"
+    )
     return {
         "chosen": "suggested" if chosen and chosen == suggested else sent,
         "suggested": suggested,
