@@ -37,12 +37,6 @@ class Page(Schema, Generic[Item]):
     next: str | None
 
 
-class Confirmation(Body):
-    """`confirm` is the broker's name, which changes of production brokers need."""
-
-    confirm: str = ""
-
-
 class NameConfirmation(Body):
     """`confirm` is the topology's name where the page asks for it."""
 

@@ -38,7 +38,7 @@ def get_topology(request: HttpRequest, topology: str) -> Any:
 
 
 def _show(topology: Topology) -> dict[str, Any]:
-    drift = Drift.objects.filter(topology=topology).first() if _has_drift(topology) else None
+    drift: Drift | None = getattr(topology, "drift", None)
     try:
         delays = topology.summary
     except ParamsError as error:
@@ -56,10 +56,6 @@ def _show(topology: Topology) -> dict[str, Any]:
             "sentence": drift.sentence,
         },
     }
-
-
-def _has_drift(topology: Topology) -> bool:
-    return hasattr(topology, "drift")
 
 
 def _run(command: TopologyCommand, request: HttpRequest, topology: Topology, **given: Any) -> Any:
