@@ -62,4 +62,7 @@ def read_lateness(flows: Sequence[FlowLine]) -> dict[int, Lateness]:
 
 def format_late(counts: buckets.Counts, share: float) -> str:
     late = buckets.percentile(counts, share)
-    return UNKNOWN if late is None else format_ms(late)
+    if late is None:
+        return UNKNOWN
+    # Early and on time are 0, and nothing is measured more exactly.
+    return "<1ms" if late < 1 else format_ms(late)

@@ -47,10 +47,10 @@ def test_percentiles_and_the_share_of_the_target_are_shown(board_of: Topology) -
     Slo.objects.create(topology=board_of, percent=95, within_ms=1000)
     board = left(board_of, on_time=96, seconds=4)
     (line,) = board.lines
-    assert line.lateness.text == "0s / 2.4s"
+    assert line.lateness.text == "<1ms / 2.4s"
     assert line.lateness.note == "96.0 %, target 95 % within 1s of due"
     assert counter(board).text == "2.4s"
-    assert counter(board).note == "p50 0s of 100 in\u00a01\u00a0h, 0 of 1 SLO missed"
+    assert counter(board).note == "p50 <1ms of 100 in\u00a01\u00a0h, 0 of 1 SLO missed"
     assert not [one for one in board.warnings if one.key.startswith("burn/")]
 
 

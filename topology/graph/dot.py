@@ -101,6 +101,7 @@ def _source(
     numbers = {box.node.id: number for number, box in enumerate(boxes)}
     for above, below in zip(columns, columns[COLUMNS:], strict=False):
         lines.append(f"n{numbers[above.id]} -> n{numbers[below.id]} [style=invis];")
+    lines += _order_delays(boxes, edges, numbers, columns)
     # The TTL is on the boxes of columns.
     stacked = {node.id for node in columns}
     returns = _returns(boxes, edges)
@@ -115,6 +116,29 @@ def _source(
             room = f", label=<{table}>"
         lines.append(f"{ends} [id=e{number}{free}{room}];")
     return "\n".join([*lines, "}"]).encode()
+
+
+def _order_delays(
+    boxes: list[Box], edges: tuple[Edge, ...], numbers: Mapping[str, int], columns: Sequence[Node]
+) -> list[str]:
+    """The queues that die into one exchange beside each other, the shortest delay first; none that
+    lead into one another."""
+    if columns:
+        return []
+    waits = {box.node.id: box.node for box in boxes if box.node.ttl is not None}
+    ends: dict[str, list[Node]] = {}
+    for edge in edges:
+        if edge.source in waits and edge.kind == "dead-letter":
+            ends.setdefault(edge.target, []).append(waits[edge.source])
+    lines = []
+    for group in ends.values():
+        ids = {node.id for node in group}
+        is_apart = not any(edge.source in ids and edge.target in ids for edge in edges)
+        if len(ids) > 1 and is_apart:
+            ordered = sorted(group, key=lambda node: (node.ttl or timedelta(0), node.name))
+            chain = " -> ".join(f"n{numbers[node.id]}" for node in dict.fromkeys(ordered))
+            lines.append(f"{{rank=same; {chain} [style=invis];}}")
+    return lines
 
 
 def _returns(boxes: list[Box], edges: tuple[Edge, ...]) -> set[int]:
@@ -143,7 +167,9 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
         x, y = text.split(",")
         return float(x) + MARGIN, top - float(y) + BADGE_ROOM
 
-    found = {item["name"]: place(item["pos"]) for item in answer.get("objects", [])}
+    # A rank is an object too, without a place.
+    nodes = [item for item in answer.get("objects", []) if "pos" in item]
+    found = {item["name"]: place(item["pos"]) for item in nodes}
     drawn = {item["id"]: item for item in answer.get("edges", []) if "id" in item}
     placed = tuple(
         replace(box, x=found[f"n{number}"][0], y=found[f"n{number}"][1])

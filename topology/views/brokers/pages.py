@@ -18,7 +18,7 @@ from topology.operations import connect
 from topology.operations.connect import list_certificates, list_states
 from topology.operations.finding_rows import with_reports
 from topology.views.brokers.broker_overview import make_overview
-from topology.views.brokers.queues import queue_page
+from topology.views.brokers.queues import group_lines, queue_page
 from topology.views.findings import findings_line
 
 LIST_AGE = timedelta(seconds=10)
@@ -76,17 +76,20 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
     search = request.GET.get("q", "").strip()
     number = request.GET.get("page", "1")
     topologies = Topology.objects.filter(broker=broker).exclude(state=State.DELETED)
+    page = (
+        queue_page(with_reports(broker, known.snapshot), search, number) if known.snapshot else None
+    )
+    groups = (
+        group_lines(page.object_list, topologies, known.snapshot) if page and known.snapshot else []
+    )
     return render(
         request,
         "topology/broker.html",
         {
             "broker": broker,
             "latest": known,
-            "page": (
-                queue_page(with_reports(broker, known.snapshot), search, number)
-                if known.snapshot
-                else None
-            ),
+            "page": page,
+            "groups": groups,
             "search": search,
             "topologies": topologies,
             "address_states": list_states(broker),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,8 @@ from django.core.paginator import Page, Paginator
 from topology.content.text import count_text
 from topology.definitions import Queue, is_own_queue, is_tap
 from topology.graph.live_values import MARK_WORDS, level_names, queue_mark, rate_text
+from topology.models import Topology
+from topology.patterns.pattern import ParamsError
 from topology.snapshot import QueueNumbers, Snapshot
 
 PAGE = 200
@@ -33,6 +37,50 @@ def queue_page(snapshot: Snapshot, search: str, number: str) -> Page[QueueLine]:
     fitting = [q for q in snapshot.definitions.queues if wanted in q.name.casefold()]
     page: Page[Any] = Paginator(sorted(fitting, key=_place), PAGE).get_page(number)
     return Page(queue_lines(snapshot, page.object_list), page.number, page.paginator)
+
+
+@dataclass(frozen=True)
+class QueueGroup:
+    """The queues of one topology, or those of none where `topology` is None."""
+
+    topology: Topology | None
+    lines: tuple[QueueLine, ...]
+    messages: str
+
+
+def group_lines(
+    lines: Iterable[QueueLine], topologies: Iterable[Topology], snapshot: Snapshot
+) -> list[QueueGroup]:
+    """By topology in their order; the queues of none are last. A shared queue is in the first."""
+    owners: dict[str, Topology] = {}
+    ordered = list(topologies)
+    for topology in ordered:
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            own = {queue.name for queue in topology.definitions.queues}
+            own |= {
+                queue.name
+                for queue in topology.pattern.members(topology.parsed, snapshot.definitions)
+            }
+            for name in own:
+                owners.setdefault(name, topology)
+    by_owner: dict[int, list[QueueLine]] = defaultdict(list)
+    for line in lines:
+        owner = owners.get(line.queue.name)
+        by_owner[owner.pk if owner else 0].append(line)
+    found = [*((one, by_owner[one.pk]) for one in ordered), (None, by_owner[0])]
+    return [
+        QueueGroup(topology, tuple(group), _count_messages(group, snapshot))
+        for topology, group in found
+        if group
+    ]
+
+
+def _count_messages(lines: Iterable[QueueLine], snapshot: Snapshot) -> str:
+    """Without taps, which hold copies; "–" where one is unknown."""
+    names = [line.queue.name for line in lines if not line.is_tap]
+    known = [snapshot.numbers.get(name, QueueNumbers()).messages for name in names]
+    return count_text(None if None in known else sum(number or 0 for number in known))
 
 
 def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> list[QueueLine]:
