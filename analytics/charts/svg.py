@@ -183,7 +183,7 @@ def _marks(
     line = trace.get("line", {})
     if "lines" in trace["mode"] and any(points):
         to = "H{:.1f}V{:.1f}" if line.get("shape") == "hv" else "L{:.1f} {:.1f}"
-        # After a gap the line begins anew.
+        # After a gap the line begins again.
         steps = (
             (to if before else "M{:.1f} {:.1f}").format(*point)
             for before, point in pairwise((None, *points))
