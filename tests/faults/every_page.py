@@ -9,7 +9,7 @@ from typing import Any
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from analytics.models import NightlyReport, Run, ScheduledMessage
+from analytics.models import LogImport, NightlyReport, Run, ScheduledMessage
 from delayboard.models import (
     AlertMessage,
     AlertReceiver,
@@ -34,6 +34,7 @@ QUERIES = {
 OF_SIGN_IN = ("account_", "mfa_", "openid_connect_", "provider_sign_in", "sign_in_link")
 # What these answer with is a file, or says nothing of a broker.
 WITHOUT_BROKER = {
+    "api_document",
     "client_convention_export",
     "demo",
     "login",
@@ -84,6 +85,7 @@ def addresses(pair: Topology) -> dict[str, str]:
         "message_group": parked_message.group_id,
         "alert_send": alert_message().pk,
         "client_convention_export": convention.pk,
+        "analytics:import": LogImport.objects.create(file_name="a.jsonl").pk,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
         "parked_messages_change": ParkedChange.objects.create(
             broker=pair.broker, newest=0, requested=0
