@@ -124,6 +124,7 @@ def test_stages_are_read_counted_and_written_back() -> None:
     options = read_options({"stages": "1% 5m, 12.5% 90s 2", "canary_goes_on": "yes"})
     assert options.stages == ((1.0, 300, 0), (12.5, 90, 2))
     assert format_options(options)["stages"] == "1% 5m, 12.5% 1m 30s 2"
+    assert read_options(format_options(options)) == options
     assert [Stage(*one).count(250) for one in options.stages] == [3, 32]
     assert suggest_stages(5000, timedelta(0)) == "1% 1m, 10% 1m"
     assert suggest_stages(50, timedelta(minutes=7)) == "10% 7m"

@@ -236,6 +236,8 @@ class Span:
     step_words: str
 
 
+# A drawing has so many steps at least.
+MOST_ZOOM = 12
 # What a list draws, and what a group's own page draws.
 SPANS = {
     "day": Span("24 hours", HOUR, 24, "an hour"),
@@ -311,6 +313,22 @@ class Trend:
             Bar(place, self.from_at + place * self.span.step, number, self.highest)
             for place, number in enumerate(self.counts)
         ]
+
+    @property
+    def fitted(self) -> Bar:
+        """The bar at which a drawing begins: what is empty before the first death is left out."""
+        first = next((place for place, number in enumerate(self.counts) if number), 0)
+        return self.bars[max(0, min(first - 1, len(self.counts) - MOST_ZOOM))]
+
+    @property
+    def fitted_width(self) -> int:
+        return self.width - self.fitted.x
+
+
+def choose_bars(group: MessageGroup, now: datetime) -> str:
+    """The shortest of BARS in which the group has a death."""
+    hours = BARS["hour"]
+    return "hour" if group.last_at > find_trend_start(hours, now) else "day"
 
 
 def find_trend_start(span: Span, now: datetime) -> datetime:

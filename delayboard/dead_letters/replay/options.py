@@ -180,8 +180,12 @@ class _Stages(forms.Field):
         return value if isinstance(value, str) else ", ".join(stages)
 
 
-def _read_stage(share: str, span: str, most_died: str = "0") -> Stage:
-    """Raises ValueError."""
+def _read_stage(share: str, *span_and_number: str) -> Stage:
+    """Raises ValueError. A span may have several words: a number alone is no span."""
+    spans = [one for one in span_and_number if not one.isdecimal()]
+    span, (most_died, *others) = " ".join(spans), [*span_and_number[len(spans) :], "0"]
+    if others and others != ["0"]:
+        raise ValueError(share)
     percent, seconds = float(share.removesuffix("%")), -(-parse_delay(span) // SECOND)
     is_valid = 0 < percent < 100 and 0 < seconds <= LONGEST_CANARY // SECOND
     if not is_valid or not 0 <= int(most_died) <= MOST:

@@ -42,7 +42,7 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
     if group.merged_into_id is not None:
         return redirect("message_group", broker.slug, group.merged_into_id)
     by = request.GET.get("by", "")
-    by = by if by in groups.BARS else "hour"
+    by = by if by in groups.BARS else groups.choose_bars(group, datetime.now(UTC))
     span = groups.BARS[by]
     rules = redaction.rules_for(request.user, broker)
     newest = groups.newest_of(group)
