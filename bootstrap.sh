@@ -72,6 +72,8 @@ missing_packages() {
   has_fonts || echo fonts-dejavu-core
   # It checks the units of docs/deploy; the package starts nothing, and is on every host.
   command -v systemd-analyze >/dev/null || echo systemd
+  # For the examples of docs/api.md
+  command -v curl >/dev/null || echo curl
   # For the examples of docs/event-log.md
   command -v jq >/dev/null || echo jq
 }

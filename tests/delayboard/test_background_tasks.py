@@ -129,6 +129,7 @@ def test_what_is_wanted_follows_the_rows() -> None:
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes", "samples", "nightly-reports", "replacements"}
     always |= {"queue-changes", "migrations", "alerts", "publish-jobs", "publish-jobs-2"}
+    always.add("imports")
     assert set(tasks.list_tasks("me")) == always
     topology.state = State.APPLIED
     topology.save()

@@ -25,7 +25,7 @@ def stream() -> Topology:
 
 def test_one_that_was_begun_is_applied_first(stream: Topology) -> None:
     Topology.objects.update(state=State.APPLYING)
-    with pytest.raises(Refusal, match="not applied"):
+    with pytest.raises(Refusal, match="Apply it first"):
         replace_tap(None, stream)
 
 

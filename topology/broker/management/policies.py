@@ -7,13 +7,15 @@ number in both the smaller one applies, for any other argument the operator poli
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from re import _constants as tokens  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
 from typing import Any
+
+# How Python reads a regular expression; typeshed has neither module.
+_parser, tokens = (importlib.import_module(f"re.{name}") for name in ("_parser", "_constants"))
 
 # What a policy may apply to -> the types of queues, none for every type.
 _TO_QUEUES: Mapping[str, tuple[str, ...]] = {
