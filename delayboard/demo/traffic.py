@@ -52,11 +52,11 @@ def run_flow(broker: Broker, flow: Flow, stop: Event) -> None:
     connection.close()
     with (
         Consumer(broker.address, flow.queue, prefetch=10) as consumer,
-        # Nobody would be there to answer heartbeats while it waits for work.
-        publisher(broker.address, f"demo {flow.queue}", heartbeat=0) as channel,
+        publisher(broker.address, f"demo {flow.queue}") as channel,
     ):
         due = time.monotonic()
         while not stop.is_set():
+            channel.keep_alive()
             if time.monotonic() >= due:
                 due = time.monotonic() + random.uniform(*PAUSE_SECONDS)
                 delay = timedelta(0) if flow.gives_back else choose_delay(flow)

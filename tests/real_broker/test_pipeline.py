@@ -19,8 +19,8 @@ from tests.topology.numbers import Numbers
 from topology.broker.amqp import pipeline as wiring
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.depths import live_depths
-from topology.broker.amqp.frames import Delivery, wait_for_any
-from topology.broker.amqp.pipeline import Answer, pipeline
+from topology.broker.amqp.frames import Delivery, heard_at, wait_for_any
+from topology.broker.amqp.pipeline import Answer, pipeline, publisher
 from topology.broker.errors import BrokerError, Conflict, NotFound, OutcomeUnknown
 from topology.broker.management.client import Management
 from topology.broker.properties.read import build_properties
@@ -76,6 +76,21 @@ def test_a_connection_on_which_nothing_is_answered_counts_as_broken(
         with stopwatch() as watch, pytest.raises(OutcomeUnknown, match="did not confirm"):
             eventually(lambda: wire.answers(0.1), "it is answered")
     assert watch.seconds < 5.0
+
+
+def test_a_publisher_with_nothing_to_publish_keeps_its_connection(vhost: Vhost) -> None:
+    """RabbitMQ cuts a connection that sends nothing for two heartbeats, and sends four itself."""
+    declare_in(vhost, Queue("q"))
+    with publisher(address_of(vhost), "test", heartbeat=1) as channel:
+        heard: set[float] = set()
+
+        def is_kept() -> bool:
+            channel.keep_alive()
+            heard.add(heard_at(channel._connection))
+            return len(heard) > 6
+
+        eventually(is_kept, "RabbitMQ sent heartbeats for longer")
+        assert channel.publish(Publish("", "q")) == CONFIRMED
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_063, 131_064, 131_065, 1_000_000])

@@ -113,7 +113,8 @@ def open_connection(
 ) -> Iterator[pika.BlockingConnection]:
     """A connection for the length of a block; errors leave it as BrokerError.
 
-    A broker that falls silent is noticed after one and a half heartbeats (seconds).
+    A broker that falls silent is noticed after one and a half heartbeats (seconds, at least 1:
+    without any, a quiet broker looks like a dead one).
     """
     connection, node = _connect(address, name, heartbeat)
     is_of_cluster = len(address.amqp_nodes) > 1

@@ -355,6 +355,10 @@ class Publisher:
             self._channel = self._open()
         return self._channel
 
+    def keep_alive(self) -> None:
+        """Read and answer heartbeats; called once in each, by whoever publishes nothing then."""
+        self._connection.process_data_events()
+
     def publish(self, publish: Publish) -> Answer:
         """Wait for the answer. Raises ReadOnly."""
         self._address.before_change()
