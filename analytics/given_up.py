@@ -15,6 +15,7 @@ from analytics.models import Firehose, Gap
 from topology import snapshots
 from topology.broker.errors import BrokerError
 from topology.models import Broker, State, Topology
+from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.structure.ends import Ends, find_ends
 
@@ -65,9 +66,13 @@ def _find_parking(
     ends: Ends, snapshot: Snapshot, topologies: Collection[Topology]
 ) -> dict[str, frozenset[str]]:
     """By slug; empty where one of the work queues shows none."""
-    found = {}
+    found: dict[str, frozenset[str]] = {}
     for one in topologies:
-        params = one.parsed
+        try:
+            params = one.parsed
+        except ParamsError:
+            found[one.slug] = frozenset()
+            continue
         own = getattr(params, "parking", "")
         of_works = [
             {own} if own else set(ends.find_parking(snapshot.definitions, work))

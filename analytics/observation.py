@@ -13,7 +13,8 @@ from analytics.models import Firehose, Recording
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.structure.copies import Phase
 
-SILENT_AFTER = timedelta(seconds=4)
+# An idle recorder waits for two seconds, and the marks of others may wait as long for it.
+SILENT_AFTER = timedelta(seconds=6)
 # A condition of more parts than that is slow, and SQLite refuses a thousand.
 MOST_RANGES = 50
 

@@ -161,7 +161,7 @@ def request_import(user: Any, row: LogImport, *, is_dry: bool) -> Work:
 
 
 def delete_upload(row: LogImport) -> None:
-    """Delete the file; its row and result stay."""
+    """Delete the file; its row and result stay. The caller knows that no work reads it."""
     if row.path:
         Path(row.path).unlink(missing_ok=True)
         row.path = ""
@@ -179,6 +179,10 @@ def claim_own(owner: str) -> Work | None:
 def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
     """Do a dry run or an import. A killed one is done again: its events are added once."""
     row = LogImport.objects.select_related("broker").get(pk=claimed.subject)
+    if not row.path:
+        if row.is_imported and not row.is_dry:
+            return  # Only its end was not stored.
+        raise work.Failed("The file was deleted before the import. Upload it again.")
     lease = work.lease_of(claimed)
     pulsed_at = float("-inf")
 

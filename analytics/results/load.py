@@ -141,8 +141,10 @@ def figures_by_cut(
     for row in tables["histogram"]:
         count(row, "late_by_delay", (row["delay_bucket"], row["bucket"]), row["messages"])
         count(row, "late_by_hour", (_hour(row), row["bucket"]), row["messages"])
+        count(row, "early_by_hour", (_hour(row), buckets.ON_TIME), row["messages"])
     for row in tables["early"]:
         count(row, "early_by_hour", (_hour(row), row["bucket"]), row["messages"])
+        count(row, "early_by_hour", (_hour(row), buckets.ON_TIME), -row["messages"])
     for row in tables["hours"]:
         for fate in (ENTERED, DELIVERED, WAITING):
             count(row, "ledger", (fate,), row[fate])

@@ -85,8 +85,10 @@ def make_error(report: Report) -> Section:
     rows: list[Row] = []
     for day, figures in report.days.items():
         begins = local_hours(day)
-        early = figures.by("early_by_hour")
-        for hour in sorted(map(int, early)):
+        early: Counter[int] = Counter()
+        for (hour, bucket), number in figures.items("early_by_hour"):
+            early[int(hour)] += number if int(bucket) > buckets.ON_TIME else 0
+        for hour in sorted(+early):
             measured = sum(figures.within_group("late_by_hour", hour).values())
             error_ms = figures.measure_error(hour) or 0.0
             quality = "bad" if error_ms > limit_ms else "good"

@@ -63,11 +63,12 @@ def summarize(
 
 def _measured_badly(days: Days, limit_ms: float) -> Iterator[Sentence]:
     errors = [
-        figures.measure_error(int(hour))
+        error_ms
         for figures in days.values()
-        for hour in figures.by("late_by_hour")
+        for hour in figures.by("early_by_hour")
+        if (error_ms := figures.measure_error(int(hour))) is not None
     ]
-    if bad := [error_ms for error_ms in errors if error_ms and error_ms > limit_ms]:
+    if bad := [error_ms for error_ms in errors if error_ms > limit_ms]:
         text = (
             f"In {len(bad)} of {count_of(len(errors), 'hour')} the recorder's error exceeds a "
             f"tenth of the target ({format_ms(limit_ms)}): up to {format_ms(max(bad))}."

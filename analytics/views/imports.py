@@ -97,6 +97,9 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
         audit.record(request.user, "import stop requested", what=row.file_name)
         return redirect("analytics:import", pk=pk)
     if action == "delete":
+        if row.is_at_work:
+            messages.error(request, "The file is being read. Stop the import first.")
+            return redirect("analytics:import", pk=pk)
         with audit.recorded(request.user, "import file deleted", what=row.file_name):
             requested.delete_upload(row)
         return redirect("analytics:import", pk=pk)

@@ -93,7 +93,9 @@ def end_acknowledgements(now: datetime) -> None:
     """
     lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - MINIMUM_DURATION)
     known = AlertProblem.objects.filter(lasting).values("identity")
-    ended = Q(until_at=None) & ~Q(identity__in=known)
+    # A page may show a problem sooner than the worker's next look finds it.
+    was_seen = Q(created_at__lt=now - 3 * MINIMUM_DURATION)
+    ended = Q(until_at=None) & was_seen & ~Q(identity__in=known)
     over = list(Acknowledgement.objects.filter(Q(until_at__lte=now) | ended))
     if not over:
         return

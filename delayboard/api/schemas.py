@@ -442,7 +442,8 @@ class ReplayStart(Body):
     """`despite_verdict` starts although messages have a bad verdict.
 
     `name`, `reason` and `link` (of a ticket) are shown. The other fields change these options of
-    the draft. `stages` are such as “1% 5m, 10% 10m 2”, in place of a canary.
+    the draft. `stages` are such as “1% 5m, 10% 10m 2”, in place of a canary. A second person who
+    approves gives `approval_request` of the draft as `approves`.
     """
 
     name: str | None = Field(default=None, max_length=100)
@@ -455,6 +456,7 @@ class ReplayStart(Body):
     rate: float | None = None
     undo_seconds: int | None = None
     despite_verdict: bool = False
+    approves: str = ""
     confirm: str = ""
 
 
@@ -481,6 +483,7 @@ class Replay(Schema):
     died_again: int
     name: str
     approval_requested_by: str | None
+    approval_request: str
 
 
 class DryRun(Schema):

@@ -21,6 +21,8 @@ class Acknowledgement(models.Model):
     broker = models.ForeignKey(Broker, models.CASCADE, null=True, related_name="+")
     username = models.CharField(max_length=150)
     created_at = models.DateTimeField()
+    # A problem that became an error since needs somebody again.
+    severity = models.CharField(max_length=10, default="error")
     until_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

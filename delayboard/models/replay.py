@@ -185,6 +185,7 @@ class ReplayBatch(models.Model):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
+    requested_at = models.DateTimeField(null=True)
     approved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )

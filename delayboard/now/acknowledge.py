@@ -35,6 +35,7 @@ def acknowledge(
         transaction.atomic(),
     ):
         values = {"broker": broker, "username": name, "created_at": now, "until_at": until_at}
+        values["severity"] = problem.severity
         Acknowledgement.objects.update_or_create(identity=problem.identity, defaults=values)
 
 
@@ -52,7 +53,8 @@ def split(
     rows = {row.identity: row for row in Acknowledgement.active(now)}
     open_ones, acknowledged = [], []
     for one in found:
-        if row := rows.get(one.identity):
+        row = rows.get(one.identity)
+        if row and row.severity in ("error", one.severity):
             acknowledged.append((one, row))
         else:
             open_ones.append(one)

@@ -47,6 +47,13 @@ def test_without_a_parking_queue_nothing_is_known(
     assert given_up(monkeypatch, a_queue("other")) == ([], False)
 
 
+def test_of_parameters_that_no_longer_read_nothing_is_known(
+    orders: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topology.objects.update(params={"name": ""})
+    assert given_up(monkeypatch, a_queue(DEAD)) == ([], False)
+
+
 def test_what_is_left_in_the_parking_queue_is_unknown(
     orders: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from delayboard.models import Acknowledgement, BatchState
+from delayboard.now.acknowledge import acknowledge, split
+from delayboard.now.problems import Problem, ProblemKind
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
@@ -49,6 +52,14 @@ def test_an_operator_acknowledges_a_problem_and_withdraws_it(broker: Broker, pau
         ("problem acknowledged", paused, broker.pk),
         ("acknowledgement withdrawn", paused, broker.pk),
     ]
+
+
+def test_a_problem_that_became_an_error_needs_somebody_again(broker: Broker) -> None:
+    soon = Problem("warning", ProblemKind.BROKER, "It expires.", key="certificate")
+    acknowledge(None, soon, broker, None)
+    assert split([soon], timezone.now())[0] == []
+    expired = replace(soon, severity="error", sentence="It expired.")
+    assert split([expired], timezone.now())[0] == [expired]
 
 
 def test_a_snoozed_problem_returns_when_its_time_is_over(broker: Broker, paused: str) -> None:

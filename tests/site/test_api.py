@@ -269,8 +269,11 @@ def test_another_person_approves_a_replay_and_no_other_token_of_the_first(pair: 
     assert (asked["state"], asked["approval_requested_by"]) == ("draft", "ann")
     again = api_of(ann, Role.OPERATOR, name="another").post(address, body)
     assert (again.status_code, "Another operator" in again.json()["detail"]) == (409, True)
-    bob = api_of(make_user("bob", Role.OPERATOR), Role.OPERATOR).post(address, body).json()
-    assert bob["state"] in ("waiting", "running")
+    bob = api_of(make_user("bob", Role.OPERATOR), Role.OPERATOR)
+    blind = bob.post(address, body)
+    assert (blind.status_code, "Look at it again" in blind.json()["detail"]) == (409, True)
+    started = bob.post(address, body | {"approves": asked["approval_request"]}).json()
+    assert started["state"] in ("waiting", "running")
     batch.refresh_from_db()
     assert (batch.stages, batch.reason) == ([[50.0, 60, 0]], "fixed in 4.2")
 

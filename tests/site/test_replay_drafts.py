@@ -172,11 +172,21 @@ def test_a_second_person_approves_where_the_broker_wants_one(broker: Broker) -> 
     assert "needs a second person" in text_of(second.post(start, follow=True))
     asker = ReplayBatch.objects.get().requested_by
     assert "Approve and start replay" in text_of(first.get(reverse("replay_batch", args=[made.pk])))
-    first.post(start)
+    seen = batch_state.name_request(ReplayBatch.objects.get())
+    batch_state.start(asker, unrequested(made), despite_verdict=False)
+    assert "after you saw it" in text_of(first.post(start, {"approves": seen}, follow=True))
+    seen = batch_state.name_request(ReplayBatch.objects.get())
+    first.post(start, {"approves": seen})
     made = ReplayBatch.objects.get()
     assert made.state == BatchState.RUNNING
     assert (made.requested_by, made.approved_by) == (asker, made.started_by)
     assert made.approved_by != asker
+
+
+def unrequested(made: ReplayBatch) -> ReplayBatch:
+    """As after a change of the draft."""
+    ReplayBatch.objects.update(requested_by=None)
+    return made
 
 
 def test_targets_with_one_verdict_are_one_row(broker: Broker) -> None:

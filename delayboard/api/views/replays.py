@@ -138,7 +138,9 @@ def start_replay(
     require_name(batch.broker, body.confirm)
     known = optional.read_batch_options(batch)
     said = {"name", "reason", "link"}
-    sent = body.model_dump(exclude=said | {"despite_verdict", "confirm"}, exclude_none=True)
+    sent = body.model_dump(
+        exclude=said | {"despite_verdict", "confirm", "approves"}, exclude_none=True
+    )
     if batch.is_draft and sent:
         options = optional.read_options(optional.format_options(known) | _as_texts(sent))
         if options != known:
@@ -146,7 +148,8 @@ def start_replay(
     if body.model_dump(include=said, exclude_none=True):
         texts = (getattr(body, name) or getattr(batch, name) for name in ("name", "reason", "link"))
         batch_state.describe(batch, *(clean(text).strip() for text in texts))
-    batch_state.start(request.user, batch, despite_verdict=body.despite_verdict)
+    despite_verdict, approves = body.despite_verdict, body.approves
+    batch_state.start(request.user, batch, despite_verdict=despite_verdict, approves=approves)
     return _accepted(response, batch)
 
 

@@ -50,11 +50,12 @@ class BatchError(Exception):
     """Nothing was changed; the message says why."""
 
 
-def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool, approves: str = "") -> None:
     """Let the worker send the draft. Raises BatchError, for bad verdicts without a typed yes too.
 
-    Where the broker needs an approval, the first person requests it and the second starts. Its
-    messages are claimed at once if they are few, else by the worker.
+    Where the broker needs an approval, the first person requests it and the second starts:
+    `approves` is `name_request` of the draft that this person saw. Its messages are claimed at once
+    if they are few, else by the worker.
     """
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
@@ -63,9 +64,13 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
         if locked.excluded and not locked.pending:
             raise BatchError(ONLY_REPEATS)
         if locked.broker.needs_approval and not _is_approval(user, locked):
-            _update(locked, requested_by=user)
+            _update(locked, requested_by=user, requested_at=timezone.now())
             record_action(user, "replay approval requested", locked, messages=locked.pending)
             return
+        if locked.broker.needs_approval and approves != name_request(locked):
+            raise BatchError(
+                "The draft was changed and requested again after you saw it. Look at it again."
+            )
         bad = count_bad_verdicts(locked)
         if bad and not despite_verdict:
             named = (f"{count} {name_ending(locked, ending)}" for ending, count in bad.items())
@@ -162,6 +167,13 @@ def _begin_stage(batch: ReplayBatch, place: int) -> dict[str, Any]:
         return {}
     stage = Stage(*batch.stages[place])
     return {"canary": stage.count(batch.to_send), "canary_seconds": stage.seconds}
+
+
+def name_request(batch: ReplayBatch) -> str:
+    """Which request of an approval is open: another one after each change; "" for none."""
+    if batch.requested_by_id is None or batch.requested_at is None:
+        return ""
+    return batch.requested_at.isoformat()
 
 
 def _is_approval(user: Any, batch: ReplayBatch) -> bool:

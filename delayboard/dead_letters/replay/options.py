@@ -261,6 +261,15 @@ class OptionsForm(forms.Form):
         self.options = Options(**found)
         if self.options.canary and self.options.stages:
             self.add_error("stages", "Enter stages or a number of canary messages, not both.")
+        if self.options.canary_seconds and self.options.stages:
+            self.add_error("stages", "A stage states its own time. Leave that of the canary empty.")
+        stop_after = self.options.stop_after
+        if stop_after and any(died >= stop_after for *_, died in self.options.stages):
+            self.add_error(
+                "stages",
+                f"The replay pauses when {stop_after} messages are dead-lettered again. Allow "
+                "fewer in each stage.",
+            )
         is_staged = self.options.canary or self.options.stages
         if not is_staged and (self.options.canary_seconds or self.options.canary_goes_on):
             name = "canary_seconds" if self.options.canary_seconds else "canary_goes_on"

@@ -21,6 +21,7 @@ from delayboard.dead_letters.replay.batch_state import (
     AT_ONCE,
     count_bad_verdicts,
     name_ending,
+    name_request,
 )
 from delayboard.dead_letters.replay.claims import FREE
 from delayboard.dead_letters.search import reveals
@@ -397,6 +398,7 @@ def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
         "died_again": batch.died,
         "name": batch.name,
         "approval_requested_by": batch.requested_by.get_username() if batch.requested_by else None,
+        "approval_request": name_request(batch),
     }
 
 

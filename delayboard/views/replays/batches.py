@@ -123,6 +123,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     if batch.is_draft:
         values = context["options"]["values"]
         context["plan"] = plan_of(batch, values, context.get("longest_round", timedelta(0)), now)
+        context["approves"] = batch_state.name_request(batch)
         context["is_own_request"] = batch.requested_by_id == request.user.pk
     return render(request, "delayboard/replay_batch.html", context)
 

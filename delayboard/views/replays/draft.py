@@ -138,7 +138,8 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         if "reason" in request.POST:
             texts = (request.POST.get(name, "") for name in ("name", "reason", "link"))
             batch_state.describe(batch, *(clean(text).strip() for text in texts))
-        batch_state.start(request.user, batch, despite_verdict=typed == "yes")
+        approves = request.POST.get("approves", "")
+        batch_state.start(request.user, batch, despite_verdict=typed == "yes", approves=approves)
         batch.refresh_from_db()
         if batch.is_draft:
             messages.success(request, f"{batch.broker} needs a second person. {ASKED}")

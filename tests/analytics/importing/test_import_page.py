@@ -135,6 +135,23 @@ def test_what_cannot_be_imported_fails_in_a_sentence(
     assert not any((event_log / requested.UPLOADS).iterdir())
 
 
+def test_a_file_that_is_being_read_is_not_deleted_and_a_deleted_one_not_imported(
+    admin_client: Client, event_log: Path, broker: Broker
+) -> None:
+    row = upload(admin_client, "mine.csv", (FOLDER / "delay-csv.csv").read_bytes())
+    change(admin_client, row, action="import", text=row.mapping_text, broker="main")
+    page = change(admin_client, row, action="delete")
+    assert "Stop the import first." in page
+    row.refresh_from_db()
+    assert Path(row.path).exists()
+    LogImport.objects.update(path="")
+    claimed = requested.claim_own("w")
+    assert claimed
+    work.attempt(requested.attend, claimed, stop=Event(), alive=lambda: None)
+    claimed.refresh_from_db()
+    assert (claimed.state, claimed.error[:21]) == (WorkState.FAILED, "The file was deleted ")
+
+
 def test_a_large_file_is_refused_before_it_is_read(
     admin_client: Client, event_log: Path, settings: object
 ) -> None:
