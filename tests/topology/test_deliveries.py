@@ -69,6 +69,9 @@ def test_all_that_comes_is_read_however_it_is_cut(sent: list[Any], data: st.Data
     for start, end in zip([0, *cuts], [*cuts, len(flow)], strict=True):
         bare._on_data_available(flow[start:end])  # type: ignore[attr-defined]
     assert [(a.tag, a.redelivered, a.exchange, a.routing_key, a.raw, a.body) for a in come] == sent
+    # Also of those that came in one read, the times are in the order of the queue.
+    times = [one.received_at for one in come]
+    assert times == sorted(set(times))
     assert [type(one) for one in bare.frames] == [pika.frame.Heartbeat] * len(sent)
     assert bare.bytes_received == len(flow)
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -264,6 +264,11 @@ def _read_stamp(note: tuple[int, int, bytes]) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
 
 
+MICROSECOND = timedelta(microseconds=1)
+# A clock that was set back by more than this is believed.
+MOST_AHEAD = timedelta(milliseconds=10)
+
+
 class Deliveries:
     """Takes one channel's deliveries out of a connection's bytes; pika gets all else.
 
@@ -288,6 +293,7 @@ class Deliveries:
         # Each read has other threads go on, which give the interpreter back after milliseconds.
         bare._transport._MAX_RECV_BYTES = READ_BYTES
         self._came_at: datetime | None = None
+        self._stamp = datetime.now(UTC)
         self._stamp_reads(bare._transport)
 
     def _stamp_reads(self, transport: Any) -> None:
@@ -310,9 +316,11 @@ class Deliveries:
 
     def feed(self, data: bytes) -> None:
         # Of bytes that are read at once it is the time of the last: no earlier one is known.
-        self._came_at = self._came_at or datetime.now(UTC)
+        came_at, self._came_at = self._came_at or datetime.now(UTC), None
+        # Readers order messages of a queue by these times.
+        is_before = timedelta(0) <= self._stamp - came_at < MOST_AHEAD
+        self._stamp = self._stamp if is_before else came_at
         self._take(data)
-        self._came_at = None
 
     def _take(self, data: bytes) -> None:
         self._bare.bytes_received += len(data)
@@ -350,7 +358,8 @@ class Deliveries:
             exchange = method[named + 1 : keyed].decode("utf-8", "backslashreplace")
             key = method[keyed + 1 : keyed + 1 + method[keyed]].decode("utf-8", "backslashreplace")
             raw = data[first + 12 : last]
-            self._delivery = Delivery(tag, redelivered, exchange, key, raw, self._came_at)
+            self._stamp += MICROSECOND
+            self._delivery = Delivery(tag, redelivered, exchange, key, raw, self._stamp)
         elif kind == _METHOD and data.startswith(_DELIVER, first):
             self._method = data[first:last]
             return True
