@@ -12,7 +12,13 @@ from django.utils import timezone
 from analytics import consumption
 from analytics.scheduled.pages.scheduled_page import scope_of_list
 from analytics.scheduled.queries.filter import Filter, written_moment
-from analytics.scheduled.summaries.calendar import Calendar, Overload, days_of, read_calendar
+from analytics.scheduled.summaries.calendar import (
+    Calendar,
+    Overload,
+    days_of,
+    find_near_overload,
+    read_calendar,
+)
 from analytics.scheduled.summaries.counts import MOST
 from topology.content.text import count_text
 from topology.models import Broker, Topology
@@ -113,6 +119,14 @@ def due_calendar(
     scope = scope_of_list(topologies, filters, now)
     found = read_calendar(scope, first_at, days[-1] + timedelta(days=1), best)
     return _calendar(found, days, filters)
+
+
+def near_overload(
+    brokers: Sequence[Broker], topologies: Sequence[Topology], filters: Filter, now: datetime
+) -> Overload | None:
+    """The largest of the next hour, whatever text or due time the filter has."""
+    best = consumption.best_minutes(brokers)
+    return find_near_overload(scope_of_list(topologies, filters, now), best) if best else None
 
 
 def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> DueCalendar:

@@ -18,7 +18,7 @@ from analytics.scheduled.pages.scheduled_page import PAGE, ScheduledList, load_l
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.scheduled.summaries.counts import describe
-from analytics.views.due_calendar import due_calendar
+from analytics.views.due_calendar import due_calendar, near_overload
 from analytics.views.streaming import download
 from topology import access, audit, redaction
 from topology.clients.trace import read_trace
@@ -73,6 +73,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "view": view,
         "views": VIEWS,
         "calendar": None if is_list else due_calendar(brokers, shown.topologies, filters, now),
+        "overload": near_overload(brokers, shown.topologies, filters, now) if is_list else None,
         "operated": operated,
         "may_change": bool(operated),
         "live": ",".join(str(broker.pk) for broker in brokers),

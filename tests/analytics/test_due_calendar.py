@@ -79,6 +79,17 @@ def test_a_minute_above_the_best_minute_of_its_destination_is_an_overload(
     assert found.unmeasured == ("unmeasured",)
 
 
+@pytest.mark.parametrize(("due_in", "is_marked"), [(40, True), (70, False)])
+def test_the_list_marks_its_calendar_where_an_overload_is_near(
+    topology: Topology, admin_client: Client, due_in: int, *, is_marked: bool
+) -> None:
+    at = timezone.now().replace(second=0, microsecond=0) + timedelta(minutes=due_in)
+    wait_for(topology, at, 4, "work")
+    peak(topology, "work", 3)
+    page = admin_client.get(reverse("analytics:scheduled")).content.decode()
+    assert ("4 messages are due for work in one minute" in page) is is_marked
+
+
 def test_both_hours_at_the_end_of_summer_time_are_in_one_cell(topology: Topology) -> None:
     first_at = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     for number, at in enumerate((first_at, first_at + timedelta(hours=1)), start=2):

@@ -71,6 +71,15 @@ def read_calendar(
     )
 
 
+def find_near_overload(scope: Scope, best: Mapping[tuple[int, str], int]) -> Overload | None:
+    """The largest overload of the next hour: one query, of the destinations with a best minute."""
+    if not best:
+        return None
+    until_at = find_horizon(scope, scope.now, scope.now + timedelta(seconds=HOUR))
+    measured = list({destination for _, destination in best})
+    return next(_overloads(scope, scope.now, until_at, measured, best), None)
+
+
 class BarNumber(Func):
     """In which bar of so many seconds since 1970 a moment lies, worked out by the database."""
 
