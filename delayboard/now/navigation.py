@@ -12,10 +12,13 @@ from typing import Any
 from django.db import connection
 from django.db.models import Aggregate, CharField, Count, QuerySet, Sum, Value
 
+from analytics.models import ScheduledMessage
 from delayboard.dead_letters.parked import groups
-from delayboard.models import BatchState, MessageGroup, ReplayBatch
+from delayboard.models import BatchState, MessageGroup, ParkedMessage, ParkedText, ReplayBatch
+from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import WORST, Link
 from topology import snapshots
+from topology.definitions import is_own_queue
 from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State, Topology
 from topology.operations.finding_rows import count_open
 from topology.patterns.table import KINDS
@@ -33,9 +36,16 @@ _OF_SYSTEM = (
 # Of each kind; a longer text finds the others.
 MOST = 8
 LONGEST_TEXT = 200
+SEARCHED = 100
+# As many characters of an id as lists show, and what is above those of any id.
+SHORT_ID = 8
+LAST = "zzzz"
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")
 _ON_GROUPS = ("Replay", "Discard")
+_ON_REPLAYS = ("Pause", "Resume", "Cancel")
+# Words of a sentence that say nothing of what is meant: “publish to orders”.
+_FILLERS = frozenset({"a", "the", "to", "into", "of", "in"})
 
 
 @dataclass(frozen=True)
@@ -159,11 +169,15 @@ def find_places(
 ) -> list[tuple[str, list[Place]]]:
     """Kind -> the first MOST places; without a text the pages and actions."""
     words = text.casefold().split()
+    if len(words) > 2:
+        words = [words[0], *(word for word in words[1:] if word not in _FILLERS)]
     operated = [broker for broker in brokers if broker.pk in rights.operated]
     actions = (_actions(brokers, rights), _actions_on_objects(words, operated, rules))
     fitting = [place for some in actions for place in _fitting(words, some)]
     kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": fitting}
     if words:
+        kinds["Messages"] = _messages(text, brokers)
+        kinds["Replays"] = _fitting(words, _replays(brokers))
         named = (Link(one.name, "topology:broker", (one.slug,)) for one in brokers)
         kinds["Brokers"] = _fitting(words, map(Place, named, (one.environment for one in brokers)))
         kinds["Topologies"] = _fitting(words, _topologies(brokers))
@@ -190,6 +204,10 @@ def _pages(rights: Rights) -> Iterator[Place]:
     if rights.may_administer:
         yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
         yield Place(Link("Imports of logs", "analytics:imports"))
+    for theme in ("Dark", "Light", "System"):
+        # theme.js does it; without JavaScript a page has the colours of the system.
+        fragment = f"theme-{theme.lower()}"
+        yield Place(Link(f"{theme} theme", "preferences", fragment=fragment), "this browser")
     yield Place(Link("Brokers", "topology:brokers"))
     yield Place(Link("Compare patterns", "topology:patterns", fragment="comparison"))
     yield Place(Link("Changes of scheduled messages", "scheduled_changes"))
@@ -239,6 +257,11 @@ def _actions_on_objects(
         for verb in _ON_QUEUES:
             label = f"{verb} queue {place.link.label}"
             yield Place(replace(place.link, label=label, fragment=verb.lower()), place.note)
+    if _is_verb(words[0], *_ON_REPLAYS):
+        for place in _replays(brokers):
+            for verb in _ON_REPLAYS:
+                label = f"{verb} {place.link.label[0].lower()}{place.link.label[1:]}"
+                yield Place(replace(place.link, label=label), place.note)
     if _is_verb(words[0], *_ON_GROUPS):
         text = " ".join(word for word in words[1:] if word != "group")
         for place in _groups(text, brokers, rules):
@@ -268,7 +291,8 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
         known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             continue
-        for name in sorted(queue.name for queue in known.snapshot.definitions.queues):
+        names = (queue.name for queue in known.snapshot.definitions.queues)
+        for name in sorted(name for name in names if not is_own_queue(name)):
             link = Link(name, "dead_letter_queue", (broker.slug,), {"name": name})
             yield Place(link, broker.name)
 
@@ -278,3 +302,45 @@ def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redactio
     shown = groups.page(brokers, groups.GroupFilter(text=text), rules).rows[:MOST]
     links = (Link(str(one), "message_group", (one.broker.slug, str(one.pk))) for one in shown)
     return list(map(Place, links, (one.broker.name for one in shown)))
+
+
+def _replays(brokers: Sequence[Broker]) -> Iterator[Place]:
+    """Those that have not ended by number; whatever their number, a hundred are searched."""
+    rows = ReplayBatch.objects.filter(broker__in=brokers).exclude(state__in=ENDED_BATCH)
+    for row in rows.select_related("broker").order_by("-pk")[:SEARCHED]:
+        note = f"{row.get_state_display()}, {row.broker.name}"
+        yield Place(Link(f"Replay {row.pk}", "replay_batch", (str(row.pk),)), note)
+
+
+def _messages(text: str, brokers: Sequence[Broker]) -> list[Place]:
+    """With this message id, or hash of their content where they have none; newest first.
+
+    From as many characters on as lists show of an id, also those that begin with it. Each list has
+    an index of these ids, so a search reads no others.
+    """
+    start = text.strip()
+    key = {"key": start}
+    named = ParkedText.objects.filter(message_id=start.casefold())
+    if len(start) >= SHORT_ID:
+        # In any collation the ids that begin alike lie between the two.
+        key = {"key__gte": start, "key__lt": start + LAST, "key__startswith": start}
+        folded = start.casefold()
+        named = ParkedText.objects.filter(message_id__gte=folded, message_id__lt=folded + LAST)
+    of_topologies = Topology.objects.filter(broker__in=brokers)
+    trips = ScheduledMessage.objects.filter(topology__in=of_topologies, **key)
+    found = [
+        Place(
+            Link(row.key, "analytics:scheduled_message", (str(row.pk),)),
+            f"{row.ending if row.left_at else 'scheduled'}, {row.broker.name}",
+        )
+        for row in trips.select_related("broker").order_by("-pk")[:MOST]
+    ]
+    rows = ParkedMessage.objects.filter(broker__in=brokers, pk__in=named.values("pk"))
+    found += [
+        Place(
+            Link(str(row), "parked_message", (row.broker.slug, str(row.pk))),
+            f"{row.get_state_display()}, {row.broker.name}",
+        )
+        for row in rows.select_related("broker").defer("properties").order_by("-pk")[:MOST]
+    ]
+    return found

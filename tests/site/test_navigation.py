@@ -10,6 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from analytics.models import ScheduledMessage
+from delayboard.dead_letters.search import index
 from delayboard.models import BatchState
 from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
@@ -202,6 +204,35 @@ def test_search_finds_pages_actions_topologies_queues_and_groups(
     assert replay == f"/dead-letters/test-broker/groups/{group.pk}/#actions"
     in_group = found_in(client, group.died_in or group.title)
     assert reverse("message_group", args=["test-broker", group.pk]) in in_group.values()
+
+
+def test_search_finds_messages_by_id_and_commands_as_they_are_said(
+    pair: Topology, other: Broker
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    batch = draft(pair.broker)
+    know(pair.broker, Queue("orders.eu"), Queue("delayboard.tap.orders.eu"))
+    waiting = ScheduledMessage.objects.create(
+        broker=pair.broker,
+        topology=pair,
+        key="m-7",
+        attempt=1,
+        requested_delay=timedelta(minutes=1),
+        entered_at=datetime.now(UTC),
+    )
+    (dead,) = parked(pair.broker, a_message(message_id="m-7"))
+    index.keep_up(index.begin())
+    client = signed_in(Role.ADMIN)
+    page = text_of(client.get(reverse("search"), {"q": " m-7 "}))
+    assert reverse("analytics:scheduled_message", args=[waiting.pk]) in page
+    assert reverse("parked_message", args=[pair.broker.slug, dead.pk]) in page
+    assert found_in(client, "m-7", broker=other.slug) == {}
+    assert found_in(signed_in(Role.VIEWER, other), "m-7") == {}
+    replay = reverse("replay_batch", args=[batch.pk])
+    assert found_in(client, f"pause replay {batch.pk}") == {f"Pause replay {batch.pk}": replay}
+    assert f"Publish through {pair.name}" in found_in(client, f"publish to {pair.name}")
+    assert found_in(client, "dark theme") == {"Dark theme": "/preferences/#theme-dark"}
+    assert list(found_in(client, "orders.eu")) == ["orders.eu"]
 
 
 def test_search_offers_only_what_the_user_may_do(pair: Topology, other: Broker) -> None:

@@ -68,7 +68,7 @@ function list() {
     link.firstChild.textContent.trim(),
   ]);
   for (const [key, words] of [
-    ["Ctrl K", "Search pages, actions and objects"],
+    ["Ctrl K", "Search pages, actions, objects and message ids"],
     ["/", "Search this page"],
     ["j k", "Next or previous row"],
     ["Enter", "Open row"],
@@ -178,6 +178,10 @@ if (input) {
     pause = setTimeout(find, PAUSE_MS);
   });
   input.form.addEventListener("keydown", move);
+  panel.addEventListener("click", (event) => {
+    // A command that was done here, and leads nowhere.
+    if (event.defaultPrevented) close();
+  });
   input.form.addEventListener("focusout", (event) => {
     if (!input.form.contains(event.relatedTarget)) close();
   });

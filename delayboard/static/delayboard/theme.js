@@ -18,6 +18,16 @@
     else root.dataset.theme = choice;
   }
 
+  function choose(choice) {
+    try {
+      localStorage.setItem("delayboard-theme", choice);
+    } catch {
+      // Without storage the choice holds for this page only.
+    }
+    apply(choice);
+    document.dispatchEvent(new CustomEvent("themechange"));
+  }
+
   apply(stored());
 
   document.addEventListener("DOMContentLoaded", () => {
@@ -28,16 +38,20 @@
       show();
       button.hidden = false;
       button.addEventListener("click", () => {
-        const next = CHOICES[(CHOICES.indexOf(stored()) + 1) % CHOICES.length];
-        try {
-          localStorage.setItem("delayboard-theme", next);
-        } catch {
-          // Without storage the choice holds for this page only.
-        }
-        apply(next);
-        show();
-        document.dispatchEvent(new CustomEvent("themechange"));
+        choose(CHOICES[(CHOICES.indexOf(stored()) + 1) % CHOICES.length]);
       });
+      document.addEventListener("themechange", show);
     }
+    // The themes that the search finds. In the capture phase, before keys.js closes its panel.
+    document.addEventListener(
+      "click",
+      (event) => {
+        const choice = event.target.closest("#found a, [data-found] a")?.hash.replace("#theme-", "");
+        if (!CHOICES.includes(choice)) return;
+        event.preventDefault();
+        choose(choice);
+      },
+      { capture: true },
+    );
   });
 })();
