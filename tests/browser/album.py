@@ -20,6 +20,13 @@ ALL_WIDTHS = (390, 768, 1280, 1920)
 # A picture is no higher: what is below of 300 rows looks like what is above.
 HIGHEST = 6000
 DEFECTS = (Path(__file__).parent / "defects.js").read_text()
+LENGTHS = (Path(__file__).parent / "lengths.js").read_text()
+# Words of its own that a page may show, and pixels that it may be high by width of the window.
+MOST_WORDS = 400
+# No page is higher at 1440 than at 1280.
+MOST_HEIGHTS = {390: 5000, 1280: 2500}
+# Shows the options of a replay opened by hand, which are folded at first.
+OPENED = frozenset({"replay-options", "replay-options-refused"})
 KINDS = (Path(__file__).parent / "kinds.js").read_text()
 # The rest of axe's rules cannot go otherwise in another theme. These take most of its time.
 COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"]}
@@ -45,7 +52,8 @@ class Album:
 
     A full album has all of a page judged by axe, another one what is of no kind in `seen`, a set
     that albums share. `defects` collects what axe and tests/browser/defects.js found, `violations`
-    the breaches of the content security policy, `errors` what the console called an error.
+    the breaches of the content security policy, `errors` what the console called an error. Of one
+    that `is_short` no page may have more than MOST_WORDS and MOST_HEIGHTS.
     """
 
     folder: Path | None
@@ -55,6 +63,7 @@ class Album:
     defects: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    is_short: bool = False
     _number: int = 0
 
     def watch(self, page: Page) -> None:
@@ -127,6 +136,13 @@ class Album:
         except AssertionError as problem:
             self.defects.append(str(problem))
         self.defects += [f"{name}: {defect}" for defect in page.evaluate(DEFECTS)]
+        most = MOST_HEIGHTS.get(page.evaluate("innerWidth"))
+        if self.is_short and most is not None:
+            words, height = page.evaluate(LENGTHS)
+            if words > MOST_WORDS:
+                self.defects.append(f"{name} has {words} words of its own, above {MOST_WORDS}")
+            if height > most and name.partition(" at ")[0] not in OPENED:
+                self.defects.append(f"{name} is {height} px high, above {most}")
 
     def _heard(self, message: ConsoleMessage) -> None:
         if "Content Security Policy" in message.text:

@@ -6,16 +6,19 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from analytics.importing.requested import store_upload
 from analytics.models import (
     Firehose,
     Gap,
     LogHost,
+    LogImport,
     Minute,
     NightlyReport,
     Probe,
@@ -432,3 +435,16 @@ def hosts() -> None:
         task = BackgroundTask.objects.create(key=f"record:{name}", name=name, beat_at=now)
         owner = "web1-3fa9" if count else "rack7.example.com-99d0"
         Work.objects.create(kind=TASK, subject=task.pk, owner=owner, state=WorkState.RUNNING)
+
+
+def log_import(user: User, broker: Broker) -> LogImport:
+    """A file of another program, uploaded and tried."""
+    foreign = Path(result_rows.__file__).parent / "importing" / "foreign_logs" / "sidekiq.jsonl"
+    row = store_upload(user, foreign.name, [foreign.read_bytes()])
+    row.broker, row.is_dry = broker, True
+    problems = [{"number": 7, "why": "The field recorded_at: 'soon' is no number."}]
+    days = [(timezone.now() - timedelta(days=1)).date().isoformat()]
+    row.result = {"read": 1204, "added": 1190, "known": 0, "ignored": 13, "malformed": 1}
+    row.result |= {"problems": problems, "days": days, "topologies": ["web_hook"]}
+    row.save()
+    return row

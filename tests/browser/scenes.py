@@ -160,6 +160,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     rows.alerts()
     scene.add("alerts", "alerts")
     scene.add("look", "look")
+    scene.add("imports", "analytics:imports")
+    scene.add("import", "analytics:import", rows.log_import(user, broker).pk)
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     _add_rows(scene, broker, pair, sent, batch)
     scene.add("publish-job", "publish_job", rows.publish_job(broker, user).pk)

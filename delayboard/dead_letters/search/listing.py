@@ -19,7 +19,7 @@ from topology.access import User
 from topology.models import Role
 from topology.redaction import Redaction
 
-PAGE = 50
+PAGE = 30
 COUNTED = 10_000
 LINE = 160
 # Of so many bodies only shorter ones are shown where rules hide parts of them.
