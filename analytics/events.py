@@ -46,6 +46,7 @@ Kind: TypeAlias = Literal[
     "delivered",
     "died",
     "cancelled",
+    "moved",
     "parked",
     "replayed",
     "discarded",

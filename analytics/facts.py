@@ -94,10 +94,15 @@ def state(
     destination: str = "",
     requested_delay: timedelta = timedelta(0),
     tracking_id: str = "",
+    event_id: str = "",
 ) -> None:
-    """Record an action on the message at `at` (UTC), in the caller's transaction."""
+    """Record an action on the message at `at` (UTC), in the caller's transaction.
+
+    What may be stated again after a kill has the same `event_id` then; it is random by default.
+    """
     content = content_id(kept_by_streams(message.properties), message.body)
-    own = _own(f"fact:{uuid4().hex}", "", Stated(message, content, len(message.body)))
+    name = f"fact:{event_id or uuid4().hex}"
+    own = _own(name, "", Stated(message, content, len(message.body)))
     event = MessageEvent(**_shared(broker, kind, at), **own)
     event.topology = topology.slug if topology else ""
     event.pattern = topology.kind if topology else ""

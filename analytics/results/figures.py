@@ -14,10 +14,11 @@ from analytics import buckets
 Key: TypeAlias = tuple[str | int, ...]
 Trail: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
+MOVED = "moved"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 # Entries of equal messages without an id that may be recorded twice: no fate of a message.
 REPEATED = "repeated"
-FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
+FATES = (DELIVERED, DIED, CANCELLED, MOVED, WAITING, UNOBSERVED, UNEXPLAINED)
 # Of messages that left the retries nobody knows more, unless what is given up is observed.
 LEFT, RECOVERED, EXHAUSTED, OPEN = "left", "confirmed", "exhausted", "open"
 # What rows of earlier versions call LEFT, and the place of it in the keys of these tables.

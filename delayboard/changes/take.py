@@ -185,6 +185,16 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
             return False
         if change.interception_id is None and change.message_id:
             close_rows(change.topology, [change.message_id])
+        if change.interception_id is None and isinstance(message, Publish):
+            # No tap sees it leave.
+            facts.state(
+                kind="moved",
+                broker=change.broker,
+                topology=change.topology,
+                message=message,
+                destination=change.destination,
+                at=now,
+            )
         facts.state(
             kind="published" if isinstance(message, Publish) else "cancelled",
             broker=change.broker,

@@ -9,14 +9,16 @@ for it may be there twice.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
+from django.db import transaction
 from django.db.models import F
 
+from analytics import facts
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
@@ -126,8 +128,13 @@ class Run:
     def __post_init__(self) -> None:
         self._params = self.destinations.topology.parsed
         self._nacks = NackCheck(self.destinations.topology.broker)
-        self._doubtful = set(self.row.begun.values_list("key", flat=True))
-        self.begun_in = self.row.begun.order_by("pk").values_list("queue", flat=True).last() or ""
+        rows = self.row.begun.order_by("pk")
+        self.begun_in = rows.values_list("queue", flat=True).last() or ""
+        # The rows that an interrupted migration left, by key.
+        self._begun: dict[str, list[int]] = defaultdict(list)
+        for pk, key in rows.values_list("pk", "key"):
+            self._begun[key].append(pk)
+        self._doubtful = set(self._begun)
 
     @property
     def is_over(self) -> bool:
@@ -162,6 +169,7 @@ class Run:
                 source = QueueSource(taking, decide, self._count, prefetch=PREFETCH)
                 recorded = RecordedQueue(
                     self.row,
+                    self._begun,
                     place.queue,
                     source,
                     publishing,
@@ -208,7 +216,9 @@ class Run:
         key, row_key = f"{name}:{content}"[:300], bounded(name) or content
         # Not only what is redelivered: it may have gone on to another level since.
         is_doubled = key in self._doubtful
-        malformed = Mark(key, row_key, "", is_doubled)
+        # Equal messages without an id are others, unless the broker marks them.
+        is_again = is_doubled and (bool(name) or message.redelivered)
+        malformed = Mark(key, row_key, "", is_doubled, is_again=is_again)
         try:
             due = self._read(place, message, now, row_key, content)
             is_doubled = is_doubled or due.at < now + RESUMED_WITHIN
@@ -232,7 +242,7 @@ class Run:
         try:
             self._refuse_too_long(due.at - now)
             self._bind(due.destination, publishing)
-            mark = Mark(key, row_key, due.destination, is_doubled, due.at)
+            mark = Mark(key, row_key, due.destination, is_doubled, due.at, is_again)
             return self._aim(publish, mark), mark
         except (ParamsError, Refusal, BrokerError) as error:
             self.tally.leave(str(error))
@@ -351,8 +361,8 @@ class Run:
 
 
 class Mark(NamedTuple):
-    """What a message on the way counts as, the row of it, for whom it is, "" for malformed, and
-    when it is due.
+    """What a message on the way counts as, the row of it, for whom it is, "" for malformed, when it
+    is due, and whether a killed migration may have moved it before.
     """
 
     key: str
@@ -360,6 +370,7 @@ class Mark(NamedTuple):
     destination: str
     is_doubled: bool
     due_at: datetime | None = None
+    is_again: bool = False
 
     @property
     def is_malformed(self) -> bool:
@@ -369,11 +380,13 @@ class Mark(NamedTuple):
 @dataclass
 class RecordedQueue:
     """A queue whose messages are written down before they are published, and acknowledged when
-    they are confirmed and `check` has raised nothing since. `aim` gives each publish its remaining
-    delay, after its row is committed: a busy disk makes no message late.
+    they are confirmed, `check` has raised nothing since, and it is written down that they moved.
+    `aim` gives each publish its remaining delay, after its row is committed: a busy disk makes no
+    message late.
     """
 
     row: DelayMigration
+    begun: Mapping[str, list[int]]
     name: str
     queue: QueueSource[Mark]
     publishing: Pipeline[Taken[Mark]]
@@ -381,6 +394,7 @@ class RecordedQueue:
     check: Callable[[Sequence[Mark]], None]
     _confirmed: list[tuple[Taken[Mark], Answer]] = field(default_factory=list)
     _is_refused: bool = False
+    _on_the_way: dict[int, tuple[int, Publish]] = field(default_factory=dict)
 
     @property
     def is_exhausted(self) -> bool:
@@ -388,11 +402,18 @@ class RecordedQueue:
 
     def take(self, room: int) -> Sequence[Step[Taken[Mark]]]:
         steps = self.queue.take(room)
-        if steps:
-            MovedMessage.objects.bulk_create(
-                MovedMessage(migration=self.row, key=step.token.mark.key, queue=self.name)
-                for step in steps
-            )
+        new = []
+        for token, publish in steps:
+            mark = token.mark
+            if mark.is_again and self.begun.get(mark.key):
+                # The last of equal ones: the others are acknowledged.
+                self._on_the_way[token.tag] = self.begun[mark.key].pop(), publish
+            else:
+                row = MovedMessage(migration=self.row, key=mark.key, queue=self.name)
+                new.append((row, token.tag, publish))
+        if new:
+            MovedMessage.objects.bulk_create(row for row, _, _ in new)
+            self._on_the_way |= {tag: (row.pk, publish) for row, tag, publish in new}
         return [Step(token, self.aim(publish, token.mark)) for token, publish in steps]
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
@@ -400,6 +421,10 @@ class RecordedQueue:
             return
         self._confirmed += [one for one in answers if one[1].kind == "confirmed"]
         if others := [one for one in answers if one[1].kind != "confirmed"]:
+            for taken, _ in others:
+                pk, _ = self._on_the_way.pop(taken.tag)
+                if taken.mark.is_again:
+                    self.begun[taken.mark.key].append(pk)
             self.queue.settle(others)
         is_full = len(self._confirmed) * 2 >= WINDOW
         if self._confirmed and (is_full or not self.publishing.in_flight):
@@ -410,5 +435,23 @@ class RecordedQueue:
             self._is_refused = True
             self.check(marks)
             self._is_refused = False
+            self._write_down([taken for taken, _ in confirmed])
             self.queue.settle(confirmed)
-            close_moved(self.row.source, [mark.row_key for mark in marks])
+
+    def _write_down(self, moved: Sequence[Taken[Mark]]) -> None:
+        """That they left the source, which no tap sees; after a kill once more, by the same id."""
+        source, now = self.row.source, datetime.now(UTC)
+        began = f"{self.row.created_at:%Y%m%d%H%M%S%f}"
+        with transaction.atomic():
+            close_moved(source, [taken.mark.row_key for taken in moved])
+            for taken in moved:
+                pk, publish = self._on_the_way.pop(taken.tag)
+                facts.state(
+                    kind="moved",
+                    broker=source.broker,
+                    topology=source,
+                    message=publish,
+                    destination=taken.mark.destination,
+                    at=now,
+                    event_id=f"moved:{began}:{pk}",
+                )

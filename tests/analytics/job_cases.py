@@ -71,7 +71,7 @@ def odd_ends() -> list[MessageEvent]:
         *[an_entry("late exit", **of), late_exit],
         an_entry("missing", **of),
         an_exit("entered before the tap", **of),
-        an_entry("two days", topology="open", requested_delay_ms=172_800_000),
+        an_entry("two months", topology="open", requested_delay_ms=60 * 86_400_000),
     ]
 
 
@@ -268,6 +268,29 @@ def cancelled_later() -> list[MessageEvent]:
     ]
 
 
+def moved() -> list[MessageEvent]:
+    """Of five entries two moved on the day and one eleven days later, whose facts are there twice;
+    what took the place of one, in another topology of the same broker, is lost.
+    """
+    of: dict[str, Any] = {"topology": "moved", "requested_delay_ms": 30 * 86_400_000}
+    fact: dict[str, Any] = {"kind": "moved", "source": "delayboard", "topology": "moved"}
+    same: dict[str, Any] = {"message_id": "", "content_id": "moved beat"}
+    moves = [
+        an_event(message_id="moved", recorded_at=NOON + MINUTE, **fact),
+        an_event(message_id="moved late", recorded_at=MIDNIGHT + timedelta(days=11), **fact),
+        an_event(recorded_at=NOON + 2 * MINUTE, **fact, **same),
+    ]
+    return [
+        an_entry("moved", **of),
+        an_entry("moved", NOON + MINUTE, **of | {"topology": "moved-to"}),
+        an_entry("moved late", **of),
+        an_entry("gone", **of),
+        *[an_entry(at=NOON + n * MINUTE, **of | same) for n in range(2)],
+        *moves,
+        *moves,
+    ]
+
+
 def probed() -> list[MessageEvent]:
     """Probes: late by 1 to 40 ms, one read from a backlog, one missing, one repeated line."""
     probe = {"topology": "probed", "source": "probe"}
@@ -301,6 +324,7 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         through_unknown_queues,
         across_midnight,
         cancelled_later,
+        moved,
         of_the_firehose,
         facts,
     ]

@@ -69,7 +69,7 @@ def a_log() -> list[MessageEvent]:
             "requested_delay_ms": delay_ms,
         }
         trip = a_trip(name, at, late, **of)
-        fate = chance.choice(["out"] * 20 + ["lost", "died", "cancelled", "parked"])
+        fate = chance.choice(["out"] * 20 + ["lost", "died", "cancelled", "parked", "moved"])
         if fate == "out":
             events += trip
         elif fate == "lost":
@@ -81,6 +81,7 @@ def a_log() -> list[MessageEvent]:
             reason = {"death_reason": "rejected"} if fate == "parked" else {}
             events += [trip[0], an_event(message_id=name, recorded_at=at + ms(5), **end, **reason)]
     events += _retried(chance)
+    events += _long(chance)
     # The recorder crashed and read these copies once more.
     for number in range(0, 40, 8):
         first = next(e for e in events if e.message_id == f"d{number}" and e.kind == "scheduled")
@@ -135,12 +136,34 @@ def _retried(chance: random.Random) -> Iterable[MessageEvent]:
             yield an_event(message_id=name, recorded_at=moved_at, queue=queue, **given_up)
 
 
+def _long(chance: random.Random) -> Iterable[MessageEvent]:
+    """Delays of thirty days, most of which end on a later day; some were parked the day before."""
+    for number in range(60):
+        name, at = f"long{number}", BEGIN + ms(chance.uniform(0, 20 * 3_600_000))
+        of: dict[str, Any] = {"topology": TOPOLOGY, "destination": "mail"}
+        entry, exit_ = a_trip(name, at, ms(2), requested_delay_ms=30 * 86_400_000, **of)
+        fact: dict[str, Any] = {"message_id": name, "source": "delayboard", "queue": "mail-dlq"}
+        if number % 3 == 0:
+            before = {"recorded_at": at - timedelta(days=1), "topology": "", **fact}
+            yield an_event(kind="parked", death_reason="rejected", **before)
+        yield entry
+        fate = chance.choice(["out", "out", "lost", "died", "cancelled", "parked", "moved"])
+        if fate == "out":
+            yield exit_
+        elif fate != "lost":
+            topology = "" if fate == "parked" else TOPOLOGY
+            end_at = at + timedelta(days=chance.uniform(0, 29))
+            reason = {"death_reason": "rejected"} if fate == "parked" else {}
+            more = {"kind": fate, "topology": topology, "recorded_at": end_at, **reason}
+            yield an_event(**fact | more | ({"source": "tap"} if fate == "died" else {}))
+
+
 def count(events: Iterable[MessageEvent]) -> Counted:
     """The figures of the one topology on the day."""
     found = Counted()
     by_message: dict[str, list[MessageEvent]] = defaultdict(list)
     for event in events:
-        if event.message_id:
+        if event.message_id and event.recorded_at >= BEGIN:
             by_message[event.message_id].append(event)
     for name, copies in by_message.items():
         own = [e for e in copies if e.topology == TOPOLOGY and not e.redelivered]
@@ -195,7 +218,8 @@ def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: s
         return
     found.hours[place]["missing"] += 1
     is_dead = kinds & {"died", "parked"}
-    fate = "cancelled" if "cancelled" in kinds else "died" if is_dead else "unexplained"
+    own = next(iter(kinds & {"moved", "cancelled"}), "")
+    fate = own or ("died" if is_dead else "unexplained")
     found.fates[fate] += 1
     if fate == "unexplained":
         found.unexplained.add(name)

@@ -266,7 +266,7 @@ OF_37_FIELDS = [
     if event is TRIP
     else event
     for event in OF_35_FIELDS
-]
+] + [fact("moved", 37)]
 STATES = {
     "v1-31-fields.jsonl": OF_31_FIELDS,
     "v1-34-fields.jsonl": OF_34_FIELDS,

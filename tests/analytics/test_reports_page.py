@@ -118,7 +118,7 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
         assert {len(row) for row in rows} == {len(head)}
     ledger = viewer.get("/reports/ledger.csv?from=2026-11-20").content.decode().splitlines()
     head, *_, total = csv.reader(ledger)
-    fates = ["Delivered", "Died", "Cancelled", "Waiting", "Not observed"]
+    fates = ["Delivered", "Died", "Cancelled", "Moved", "Waiting", "Not observed"]
     assert head[:7] == ["Day", "Scheduled", *fates]
     scheduled, *counts = map(int, total[1:])
     assert scheduled == sum(counts)

@@ -16,6 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from analytics import facts
 from analytics.models import Recording, ScheduledMessage
 from delayboard.changes.request import request, undo
 from delayboard.delay_migration import migrate as migrations
@@ -158,6 +159,9 @@ def test_what_is_moved_waits_in_the_target_only(
     assert migrate(source, target, owner="test").moved == 1
     row.refresh_from_db()
     assert row.left_at is not None
+    (_, fact) = facts.oldest(1)[0]
+    assert (fact.kind, fact.topology, fact.key) == ("moved", source.slug, "m")
+    assert fact.routing_key.endswith(".work")
 
 
 def test_what_another_queue_refused_stays_and_is_moved_again_marked(
@@ -266,6 +270,9 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
     assert {name for name, number in often.items() if number > 1} <= marked
     assert len(got) - messages <= kills * WINDOW
     assert all(at >= dues[name] for name, at, _ in got)
+    # Each left the source once, whatever was stated again.
+    stated = {fact.event_id: fact.key for _, fact in facts.oldest(10**6)}
+    assert sorted(stated.values()) == sorted(waits)
 
 
 def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from analytics import facts
 from analytics.models import Fact, ScheduledMessage
 from delayboard.changes import read_queue, take
 from delayboard.changes.check import ONLY_CANCEL, check
@@ -105,6 +107,9 @@ def test_exactly_the_changed_messages_change_and_the_others_keep_order_and_time(
     assert set(left.values_list("key", flat=True)) == {"m00", "m20", "m39", *now}
     assert not ScheduledChange.objects.filter(is_settled=False).exists()
     assert AuditEntry.objects.filter(action="message cancelled").count() == 3
+    stated = Counter((fact.kind, fact.key) for _, fact in facts.oldest(100))
+    cancelled = dict.fromkeys([("cancelled", "m00"), ("cancelled", "m20"), ("cancelled", "m39")], 1)
+    assert stated == cancelled | {(k, m): 1 for k in ("moved", "published") for m in now}
 
 
 @pytest.mark.parametrize("exit_key", ["work", "next"])

@@ -29,7 +29,7 @@ EARLY_AT_MOST = timedelta(milliseconds=250)
 # Of the days that follow: the exits and other ends, the entries that exits without an id may
 # belong to, and whether a message that left its last attempt failed again.
 IS_OF_THE_DAY_BEFORE = """
-    kind in ('delivered', 'died', 'parked', 'cancelled')
+    kind in ('delivered', 'died', 'parked', 'cancelled', 'moved')
     or kind = 'scheduled' and (not has_id or death_reason != '' or attempt > 1)
 """
 # The clocks that time a side.

@@ -27,7 +27,7 @@ def is_end(parking: Parking) -> Column:
     """An event that ends a message without a delivery, or shows that its retries are given up."""
     kind = f.col("kind")
     return ~f.col("is_malformed") & (
-        kind.isin("died", "parked", "cancelled") | is_given_up(parking)
+        kind.isin("died", "parked", "cancelled", "moved") | is_given_up(parking)
     )
 
 
@@ -44,30 +44,49 @@ def is_given_up(parking: Parking) -> Column:
 
 def ended(events: DataFrame, parking: Parking) -> DataFrame:
     """Events -> broker, key, fate and `ended_us` (the first time, in microseconds) of the messages
-    that died (or were parked) or were cancelled.
+    that died (or were parked), were cancelled, or were only moved; `moves` has the
+    topology of each move.
 
     A parked message belongs to no topology, so that its broker and key name it.
     """
-    is_cancelled = f.col("kind") == "cancelled"
+    is_cancelled, is_moved = f.col("kind") == "cancelled", f.col("kind") == "moved"
     return (
         events.where(is_end(parking))
         .groupBy("broker", "key")
-        .agg(f.max(is_cancelled).alias("is_cancelled"), f.min("recorded_us").alias("ended_us"))
+        .agg(
+            f.max(is_cancelled).alias("is_cancelled"),
+            f.min(is_moved).alias("is_only_moved"),
+            f.min(f.when(~is_moved, f.col("recorded_us"))).alias("ended_us"),
+            f.collect_set(f.when(is_moved, f.struct("event_id", "topology"))).alias("moves"),
+        )
         .select(
             "broker",
             "key",
-            f.when(f.col("is_cancelled"), "cancelled").otherwise("died").alias("fate"),
+            f.when(f.col("is_cancelled"), "cancelled")
+            .when(f.col("is_only_moved"), "moved")
+            .otherwise("died")
+            .alias("fate"),
             "ended_us",
+            "moves",
         )
     )
 
 
 def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
-    """Missing messages -> with `fate`: died, cancelled or unexplained."""
+    """Missing messages -> with `fate`: died, cancelled, moved or unexplained.
+
+    A move explains one message of its topology, the first that was due: what took its place can be
+    lost there, or in another topology.
+    """
     if ended is None:
         return missing.withColumn("fate", f.lit("unexplained"))
+    in_order = Window.partitionBy("broker", "topology", "key").orderBy("due_at")
+    moved = f.size(f.filter("moves", lambda move: move["topology"] == f.col("topology")))
     found = missing.join(ended.drop("ended_us"), ["broker", "key"], "left")
-    return found.withColumn("fate", f.coalesce("fate", f.lit("unexplained")))
+    is_moved = f.row_number().over(in_order) <= f.coalesce(moved, f.lit(0))
+    other = f.when(f.col("fate") != "moved", f.col("fate"))
+    fate = f.when(is_moved, "moved").otherwise(f.coalesce(other, f.lit("unexplained")))
+    return found.withColumn("fate", fate).drop("moves")
 
 
 def losses(missing: DataFrame, destinations: DataFrame) -> DataFrame:
