@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -56,10 +58,14 @@ def store_upload(user: Any, name: str, chunks: Iterable[bytes]) -> LogImport:
         raise LogError(f"Delayboard cannot store the file: {error.strerror}.") from error
     row = LogImport(file_name=name[:255], bytes=size, path=str(path), host=name_of(log))
     row.created_by = user
-    mapping = proposed_mapping(path, name)
-    if mapping:
-        row.mapping_name, row.mapping_text = mapping.name, mapping.text
-    row.save()
+    try:
+        if mapping := proposed_mapping(path, name):
+            row.mapping_name, row.mapping_text = mapping.name, mapping.text
+        row.save()
+    except BaseException:
+        # Without a row no page would list it.
+        path.unlink(missing_ok=True)
+        raise
     return row
 
 
@@ -126,6 +132,8 @@ def _lines(source: Source) -> Iterable[bytes]:
             yield from read_lines(source, file)
     except (NoTable, EOFError, UnicodeDecodeError) as error:
         raise Refused(f"The file {error}.") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise Refused("The file is not complete gzip. Export it again.") from error
 
 
 def preview(row: LogImport, mapping: LogMapping) -> list[tuple[str, list[Any], str]]:
@@ -147,12 +155,13 @@ def preview(row: LogImport, mapping: LogMapping) -> list[tuple[str, list[Any], s
 
 def request_import(user: Any, row: LogImport, *, is_dry: bool) -> Work:
     """Let the worker of the file's host do a dry run or the import. Raises Refused."""
-    if row.is_at_work:
-        raise Refused("A dry run or an import of this file is running. Wait for its end.")
-    if not row.path:
-        raise Refused("The file was deleted. Upload it again.")
     action = "import dry run requested" if is_dry else "import requested"
     with transaction.atomic():
+        stored = LogImport.objects.select_for_update().get(pk=row.pk)
+        if stored.is_at_work:
+            raise Refused("A dry run or an import of this file is running. Wait for its end.")
+        if not stored.path:
+            raise Refused("The file was deleted. Upload it again.")
         row.work = work.create(KIND, row.pk, broker=None, user=user)
         row.is_dry, row.result = is_dry, {}
         row.save()

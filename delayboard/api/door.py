@@ -83,8 +83,11 @@ def _refuse_too_many(token: ApiToken) -> HttpResponse | None:
     minute, second = divmod(int(time.time()), 60)
     name = f"api:{token.digest}:{minute}"
     cache.add(name, 0, 120)
-    if cache.incr(name) <= REQUESTS_PER_MINUTE:
-        return None
+    try:
+        if cache.incr(name) <= REQUESTS_PER_MINUTE:
+            return None
+    except ValueError:
+        return None  # The cache was full, and forgot it.
     sentence = (
         f"The token “{token.name}” sent more than {REQUESTS_PER_MINUTE} requests in a minute. "
         "Wait until the next minute."
@@ -108,7 +111,13 @@ def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> Htt
         with transaction.atomic():
             row = ApiAnswer.objects.create(token=token, key=key, request=digest)
     except IntegrityError:
-        return _repeat(ApiAnswer.objects.get(token=token, key=key), digest)
+        first = ApiAnswer.objects.filter(token=token, key=key).first()
+        if first is None:
+            sentence = (
+                "The first request with this Idempotency-Key was just refused. Send it again."
+            )
+            return answer_problem(Problem(409, sentence))
+        return _repeat(first, digest)
     answer = _run(request, path)
     if 400 <= answer.status_code < 500:
         row.delete()

@@ -394,7 +394,7 @@ class RecordedQueue:
     check: Callable[[Sequence[Mark]], None]
     _confirmed: list[tuple[Taken[Mark], Answer]] = field(default_factory=list)
     _is_refused: bool = False
-    _on_the_way: dict[int, tuple[int, Publish]] = field(default_factory=dict)
+    _not_arrived: dict[int, tuple[int, Publish]] = field(default_factory=dict)
 
     @property
     def is_exhausted(self) -> bool:
@@ -407,13 +407,13 @@ class RecordedQueue:
             mark = token.mark
             if mark.is_again and self.begun.get(mark.key):
                 # The last of equal ones: the others are acknowledged.
-                self._on_the_way[token.tag] = self.begun[mark.key].pop(), publish
+                self._not_arrived[token.tag] = self.begun[mark.key].pop(), publish
             else:
                 row = MovedMessage(migration=self.row, key=mark.key, queue=self.name)
                 new.append((row, token.tag, publish))
         if new:
             MovedMessage.objects.bulk_create(row for row, _, _ in new)
-            self._on_the_way |= {tag: (row.pk, publish) for row, tag, publish in new}
+            self._not_arrived |= {tag: (row.pk, publish) for row, tag, publish in new}
         return [Step(token, self.aim(publish, token.mark)) for token, publish in steps]
 
     def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
@@ -422,7 +422,7 @@ class RecordedQueue:
         self._confirmed += [one for one in answers if one[1].kind == "confirmed"]
         if others := [one for one in answers if one[1].kind != "confirmed"]:
             for taken, _ in others:
-                pk, _ = self._on_the_way.pop(taken.tag)
+                pk, _ = self._not_arrived.pop(taken.tag)
                 if taken.mark.is_again:
                     self.begun[taken.mark.key].append(pk)
             self.queue.settle(others)
@@ -445,7 +445,7 @@ class RecordedQueue:
         with transaction.atomic():
             close_moved(source, [taken.mark.row_key for taken in moved])
             for taken in moved:
-                pk, publish = self._on_the_way.pop(taken.tag)
+                pk, publish = self._not_arrived.pop(taken.tag)
                 facts.state(
                     kind="moved",
                     broker=source.broker,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -58,7 +59,7 @@ class Server:
                 sentence = _read_detail(error) or f"The server answered {error.code}."
                 code = ExitCode.NO if error.code in NO else ExitCode.NOT_RUN
             raise CommandError(sentence, returncode=code) from error
-        except (URLError, TimeoutError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             why = getattr(error, "reason", error)
             raise CommandError(
                 f"{self.address} did not answer: {why}. Check --server.",

@@ -9,7 +9,13 @@ from topology import audit, snapshots
 from topology.broker.management.client import Management
 from topology.findings.remedy import Remedy, describe_policies
 from topology.models import Broker, Topology
-from topology.operations.ownership import Refusal, changing, own
+from topology.operations.ownership import (
+    Refusal,
+    changing,
+    owning,
+    refuse_deleted,
+    refuse_replacing,
+)
 from topology.operations.topology_rows import User
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
 
@@ -30,9 +36,12 @@ def apply_remedy(
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
         created = [change.object for change in plan.select("create")]
         details["created"] = [change.title for change in plan.select("create")]
-        if owner is not None:
-            own(owner, [obj.identity for obj in created])
-        management.declare(created)
+        if owner is None:
+            management.declare(created)
+        else:
+            with owning(owner, remedy.objects, snapshot.definitions) as declared:
+                management.declare(created)
+                declared()
         for policy in remedy.policies:
             management.set_policy(policy.name, policy.pattern, policy.definition)
     return plan
@@ -45,6 +54,8 @@ def _session(
     action = "finding remedied"
     if owner is not None:
         with changing(user, owner, action, what=title, details=details) as management:
+            refuse_deleted(owner)
+            refuse_replacing(owner)
             yield management
         return
     with (

@@ -98,16 +98,17 @@ def list_items(request: HttpRequest, replay: int, show: str = "", after: str = "
 
     def show_item(item: ReplayItem) -> dict[str, Any]:
         route = summary.redact_route(item.route) if item.route and hides else item.route
+        error = "A redaction rule hides the reason." if item.error and hides else item.error
         return {
             "position": item.position,
             "parked_message": item.parked_message_id,
             "message_id": item.message_id,
             "state": item.state,
-            "verdict": route.verdict if route else item.error,
+            "verdict": route.verdict if route else error,
             "is_good": route.is_good if route else None,
             "may_be_duplicated": item.may_be_duplicated,
             "outcome": item.outcome,
-            "error": item.error,
+            "error": error,
         }
 
     return make_page(page, show_item)

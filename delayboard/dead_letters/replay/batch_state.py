@@ -236,7 +236,9 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
         started_at=now,
         started_by=user,
         publish_at=now + timedelta(seconds=batch.undo_seconds) if waits else None,
-        approved_by=user if batch.requested_by_id else None,
+        approved_by=user
+        if batch.requested_by_id not in (None, getattr(user, "pk", None))
+        else None,
         **_begin_stage(batch, 0),
         work=own,
     )

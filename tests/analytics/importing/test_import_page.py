@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from threading import Event
 
@@ -150,6 +151,18 @@ def test_a_file_that_is_being_read_is_not_deleted_and_a_deleted_one_not_imported
     work.attempt(requested.attend, claimed, stop=Event(), alive=lambda: None)
     claimed.refresh_from_db()
     assert (claimed.state, claimed.error[:21]) == (WorkState.FAILED, "The file was deleted ")
+
+
+@pytest.mark.parametrize("at", [2, 40])
+def test_a_damaged_gzip_is_said_to_be_one_and_stays_deletable(
+    admin_client: Client, event_log: Path, broker: Broker, at: int
+) -> None:
+    packed = bytearray(gzip.compress((FOLDER / "delay-csv.csv").read_bytes() * 9))
+    packed[at] ^= 0xFF
+    row = upload(admin_client, "mine.csv.gz", bytes(packed))
+    assert admin_client.get(f"/reports/imports/{row.pk}/").status_code == 200
+    change(admin_client, row, action="delete")
+    assert not any((event_log / requested.UPLOADS).iterdir())
 
 
 def test_a_large_file_is_refused_before_it_is_read(
