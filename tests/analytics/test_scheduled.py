@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analytics.events import MessageEvent
 from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED, measure_lateness
+from analytics.recorder.follow import index
 from analytics.scheduled import projection
 from analytics.scheduled.close_rows import close_moved
 from analytics.scheduled.queries import listing
@@ -61,6 +62,17 @@ def test_an_old_exit_without_entry_is_not_given_to_a_later_entry(topology: Topol
     projection.project(topology, [an_exit(at=NOON - MINUTE)])
     projection.project(topology, [an_entry()])
     assert [row.left_at for row in listing.waiting([topology.broker])] == [None]
+
+
+def test_what_is_stated_of_a_move_closes_no_second_row(topology: Topology) -> None:
+    """Its row was closed with the fact: an equal message still waits."""
+    same = {"message_id": "", "content_id": "same"}
+    index(topology, [an_entry(at=NOON + ms(n), **same) for n in (0, 10)])
+    close_moved(topology, ["same"])
+    move = an_event(kind="moved", source="delayboard", recorded_at=NOON + MINUTE, **same)
+    index(topology, [move, move])
+    assert len(rows()) == 2
+    assert [row.entered_at for row in listing.waiting([topology.broker])] == [NOON + ms(10)]
 
 
 def test_of_equal_messages_without_id_the_oldest_leaves_first(topology: Topology) -> None:
