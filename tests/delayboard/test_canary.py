@@ -296,7 +296,7 @@ def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
     assert outcome.check_canary(some, timezone.now() + 61 * SECOND).action == "ask"
 
 
-def test_a_tap_not_arrived_sees_them_arrive_and_the_firehose_only_behind_a_delay(
+def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
     pair: Topology,
 ) -> None:
     batch = watching(pair.broker, ItemState.DONE)

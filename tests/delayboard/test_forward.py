@@ -122,7 +122,7 @@ def forward_all(
     return executor
 
 
-def test_several_messages_are_not_arrived_and_nothing_passes_one_that_is_refused() -> None:
+def test_several_messages_are_on_the_way_and_nothing_passes_one_that_is_refused() -> None:
     queue = Queue(range(1, 8))
     destination = Destination(
         lambda name, time: "nacked" if name in ("2", "4") and time == 1 else "confirmed"
@@ -146,7 +146,7 @@ def test_a_queue_that_refuses_when_it_is_full_gets_one_message_at_a_time() -> No
     assert executor.counts["overtaken"] == 0
 
 
-def test_a_deleted_queue_is_bound_again_when_nothing_is_not_arrived(
+def test_a_deleted_queue_is_bound_again_when_nothing_is_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_way: list[int] = []

@@ -117,7 +117,7 @@ def test_subscribers_get_no_report_again_and_miss_none_that_waited() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_broker_keeps_its_address_among_several_and_the_first_one_not_arrived_back() -> None:
+def test_a_broker_keeps_its_address_among_several_and_the_first_one_on_the_way_back() -> None:
     broker = make_broker()
     several = make_broker(name="Cluster")
     Broker.objects.filter(pk=several.pk).update(

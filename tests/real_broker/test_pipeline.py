@@ -165,7 +165,7 @@ def test_of_equal_ones_that_differ_in_their_headers_the_right_one_is_returned(
     assert depth(vhost, "q") == 100
 
 
-def test_what_is_returned_unlike_all_that_is_not_arrived_leaves_none_confirmed_that_was_not(
+def test_what_is_returned_unlike_all_that_is_on_the_way_leaves_none_confirmed_that_was_not(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the broker had changed what it gives back."""

@@ -61,7 +61,7 @@ def moved(
 
 
 @given(st.integers(0, 200), st.integers(1, 50), st.lists(st.integers(0, 20), max_size=100))
-def test_each_is_settled_once_with_never_more_than_a_window_not_arrived(
+def test_each_is_settled_once_with_never_more_than_a_window_on_the_way(
     total: int, window: int, portions: list[int]
 ) -> None:
     source, wire = Numbers(total), Wire(portions)
@@ -78,7 +78,7 @@ def test_what_has_no_answer_at_the_end_is_settled_as_unknown() -> None:
     assert source.kinds() == {"confirmed": 2, "unknown": 3}
 
 
-def test_what_a_turn_raises_ends_it_after_all_not_arrived_is_settled() -> None:
+def test_what_a_turn_raises_ends_it_after_all_on_the_way_is_settled() -> None:
     source, wire = Numbers(100), Wire([0])
 
     def turn() -> None:

@@ -144,7 +144,7 @@ def test_the_way_of_a_publish_is_looked_at_through_exchanges() -> None:
 
 
 @responses.activate
-def test_a_queue_that_is_new_and_an_alternate_exchange_are_found_not_arrived() -> None:
+def test_a_queue_that_is_new_and_an_alternate_exchange_are_found_on_the_way() -> None:
     other = {"arguments": {"alternate-exchange": "other"}}
     answers(
         **{
