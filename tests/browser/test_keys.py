@@ -121,3 +121,16 @@ def test_a_message_is_found_discarded_and_restored_by_keys_alone(
             page.get_by_text(re.compile(r"1 parked message (discarded|restored)"))
         ).to_be_visible()
     expect(page.get_by_text("1 parked message restored")).to_be_visible()
+
+
+def test_a_theme_is_chosen_from_the_search(page: Page, ada: User, site_url: str) -> None:
+    sign_in(page.context, ada, site_url)
+    page.goto("/system/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("dark theme")
+    found = page.locator("[data-found]")
+    expect(found.get_by_role("link")).to_have_text(["Dark theme"])
+    page.keyboard.press("Enter")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(found).to_be_hidden()
+    assert page.url == f"{site_url}/system/"
