@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from analytics.models import Gap, Probe, ScheduledMessage
+from analytics.models import Gap, NightlyReport, Probe, ScheduledMessage
+from analytics.results.nightly_report import days_to_store
 from analytics.scheduled.queries.listing import waiting
 from analytics.scheduled.summaries.counts import scope
 from delayboard.demo.script import DEMO_BROKER, RETURNS
@@ -57,6 +58,11 @@ def are_recorded(topologies: Sequence[Topology]) -> bool:
         background_task.is_late or background_task.is_failing
         for background_task in background_tasks.values()
     )
+
+
+def are_reported() -> bool:
+    """Whether the demo's history has its reports: the worker loads Plotly for the first."""
+    return NightlyReport.objects.exists() and not days_to_store(datetime.now(UTC))
 
 
 def figures(broker: Broker) -> dict[str, float]:

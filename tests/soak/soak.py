@@ -143,6 +143,7 @@ class Soak:
         ):
             try:
                 self._await(lambda: desk.are_recorded(self._topologies), READY_SECONDS, pages)
+                self._await(desk.are_reported, READY_SECONDS, pages)
                 self._watch(pages, seconds)
                 self._settle(traffic, pages)
             finally:
