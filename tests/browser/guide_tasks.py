@@ -56,11 +56,10 @@ def describe_the_group(page: Page, broker: Broker, queue: str) -> None:
     group = MessageGroup.objects.get(parked=1)
     page.goto("/dead-letters/")
     page.locator(f'a[href^="/dead-letters/{broker.slug}/groups/{group.pk}/"]').first.click()
-    note = page.get_by_role("textbox", name="Note")
-    note.fill("The price service was down.")
+    page.get_by_role("textbox", name="Note").fill("The price service was down.")
     page.get_by_label("Owner").select_option("ada")
     page.get_by_role("button", name="Save notes").click()
-    expect(note).to_have_value("The price service was down.")
+    expect(page.locator("dd.note")).to_have_text("The price service was down.")
 
 
 def search_live_queues(page: Page, broker: Broker, album: Album) -> None:

@@ -83,8 +83,9 @@ if (form) {
   // The destination of another topology is not one of this topology.
   form.elements.topology.addEventListener("input", () => { form.elements.target.value = ""; });
   for (const choice of form.elements.body_format) choice.addEventListener("input", followFormat);
-  // A link, a template or a copy has filled it.
-  if (form.elements.topology.value || form.elements.broker.value) schedulePrediction();
+  // A link, a template or a copy has filled it, and nothing is predicted yet.
+  const isFilled = form.elements.topology.value || form.elements.broker.value;
+  if (isFilled && !document.querySelector("[data-publish]")) schedulePrediction();
   form.querySelector("button[name=more]").addEventListener("click", addHeader);
   const file = document.querySelector("#body-file");
   file.closest(".field").hidden = false;
