@@ -185,24 +185,20 @@ def finish(change: ScheduledChange, message: Message | Publish) -> bool:
             return False
         if change.interception_id is None and change.message_id:
             close_rows(change.topology, [change.message_id])
-        if change.interception_id is None and isinstance(message, Publish):
-            # No tap sees it leave.
-            facts.state(
-                kind="moved",
-                broker=change.broker,
-                topology=change.topology,
-                message=message,
-                destination=change.destination,
-                at=now,
-            )
-        facts.state(
-            kind="published" if isinstance(message, Publish) else "cancelled",
+        state = partial(
+            facts.state,
             broker=change.broker,
             topology=change.topology,
             message=message,
             destination=change.destination,
-            requested_delay=max(timedelta(0), (change.new_due_at or now) - now),
             at=now,
+        )
+        if change.interception_id is None and isinstance(message, Publish):
+            # No tap sees it leave.
+            state(kind="moved")
+        state(
+            kind="published" if isinstance(message, Publish) else "cancelled",
+            requested_delay=max(timedelta(0), (change.new_due_at or now) - now),
         )
         audit.record(
             None,

@@ -7,11 +7,9 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from pytest_django import Settings
 from delayboard.dead_letters.replay import run_in_process
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
-from tests.builders import make_broker, make_pair, make_user
+from tests.builders import make_broker, make_pair, make_user, running
 from tests.commands import run
 from tests.real_broker import replaying
 from tests.site.api_client import api_of
@@ -34,25 +32,13 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 AT_WORK = (BatchState.WAITING, BatchState.RUNNING, BatchState.WATCHING)
 
 
-@contextmanager
-def worker() -> Iterator[None]:
+def work(stop: Event) -> None:
     """Carries out what is started."""
-    stop = Event()
-
-    def run() -> None:
-        while not stop.wait(0.1):
-            batch = ReplayBatch.objects.filter(state__in=AT_WORK).first()
-            if batch is not None:
-                run_in_process.carry_out(batch, stop, lambda _: None)
-        connection.close()
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
+    while not stop.wait(0.1):
+        batch = ReplayBatch.objects.filter(state__in=AT_WORK).first()
+        if batch is not None:
+            run_in_process.carry_out(batch, stop, lambda _: None)
+    connection.close()
 
 
 def test_a_group_is_replayed_by_curl_as_the_document_says(
@@ -68,7 +54,7 @@ def test_a_group_is_replayed_by_curl_as_the_document_says(
     assert len(examples) == 4
     token = api_of(ann, Role.OPERATOR).secret
     variables = {"BOARD": site_url, "TOKEN": token, "BROKER": broker.slug}
-    with worker():
+    with running(work):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(examples)],
             env={"PATH": "/usr/bin:/bin", "GROUP": str(parked[0].group_id), **variables},
