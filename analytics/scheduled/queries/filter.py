@@ -57,10 +57,6 @@ class Filter:
         """Whether it leaves out anything of its brokers."""
         return bool(self.as_values().keys() - {"broker"})
 
-    @property
-    def has_range(self) -> bool:
-        return bool(self.from_text or self.until_text)
-
     def as_values(self) -> dict[str, str]:
         """The values that `parse` reads back; only those that are set."""
         values = {
