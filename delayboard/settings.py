@@ -214,7 +214,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 # Failed sign-ins: the rules and their limits are in delayboard/sign_in/throttle.py.
 AXES_HANDLER = "delayboard.sign_in.throttle.Throttle"
 AXES_LOCKOUT_PARAMETERS = "delayboard.sign_in.throttle.rules"
-AXES_LOCKOUT_CALLABLE = "delayboard.sign_in.lockout.answer"
+AXES_LOCKOUT_CALLABLE = "delayboard.sign_in.throttle.show_locked"
 AXES_CLIENT_IP_CALLABLE = "topology.audit.client_address"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)

@@ -23,7 +23,7 @@ from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.taps import DEFAULT_TAP, TapType
+from topology.structure.taps import DEFAULT_TAP, TapType
 
 Found = TypeVar("Found")
 

@@ -19,8 +19,8 @@ from topology.patterns.delay_levels.params import Params, delivery_name
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.plan import conflict_sentences, make_plan
-from topology.provisioning.taps import lost_without_taps
 from topology.snapshot import Snapshot
+from topology.structure.taps import lost_without_taps
 
 # Another's destination may come meanwhile; a look costs the broker as much as a page does.
 CHECK_AGAIN_SECONDS = 5.0

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from math import ceil
 from threading import Lock
 from typing import Any
 
 from axes.handlers.database import AxesDatabaseHandler
+from axes.handlers.proxy import AxesProxyHandler
 from axes.helpers import (
     get_cache,
     get_cache_timeout,
@@ -25,7 +27,8 @@ from django import db
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, User, update_last_login
 from django.db.models import Max, Sum
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
 
 from topology import audit
@@ -164,3 +167,19 @@ def rules(request: HttpRequest, credentials: Mapping[str, Any] | None) -> Parame
 def note_last_login(sender: Any, user: User, **kwargs: Any) -> None:
     """Receives Django's signal, in the place of `update_last_login`, which may not be written."""
     try_write("The time of the last sign-in", lambda: update_last_login(sender, user))
+
+
+def show_locked(
+    request: HttpRequest, response: HttpResponse | None, credentials: Mapping[str, Any] | None
+) -> HttpResponse:
+    """AXES_LOCKOUT_CALLABLE: status 429 with the moment of the next try."""
+    retry_at = AxesProxyHandler.get_implementation().retry_at(request, credentials)
+    seconds = max(1, ceil((retry_at - timezone.now()).total_seconds()))
+    context = {
+        "retry_at": retry_at,
+        "minutes": ceil(seconds / 60),
+        "address": client_address(request),
+    }
+    page = render(request, "registration/locked.html", context, status=429)
+    page["Retry-After"] = str(seconds)
+    return page

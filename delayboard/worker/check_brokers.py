@@ -19,8 +19,7 @@ from analytics.consumption import ConsumptionMeter
 from analytics.models import Probe, ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.probes.keep_probing import find_kept_probes
-from analytics.scheduled.summaries.blocked import find_blocked
-from analytics.scheduled.summaries.destinations import update_missing_bindings
+from analytics.scheduled.summaries.destinations import find_blocked, update_missing_bindings
 from delayboard.dead_letters.queues.confirmed import sample_depths
 from delayboard.models import CounterSample
 from delayboard.now.board import count_each
@@ -28,6 +27,7 @@ from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.models import Broker, MissingBinding, QueueReport, State, Topology
+from topology.operations.connect import check_addresses, has_several
 from topology.operations.finding_rows import record_findings, replace_counted, with_reports
 from topology.operations.provision import DriftCheck
 from topology.patterns.pattern import ParamsError
@@ -35,6 +35,7 @@ from topology.provisioning.destinations import has_free_destinations
 from topology.snapshot import Snapshot
 from topology.snapshots import Latest
 
+ADDRESSES_EVERY_SECONDS = 4.0
 # Age of a snapshot after which a broker that nobody else watches is polled, and of one in which
 # nothing has happened, or that has not answered, for QUIET_AFTER.
 AGE, QUIET_AGE = timedelta(seconds=10), timedelta(seconds=30)
@@ -202,3 +203,18 @@ def sample_counters(now: datetime) -> None:
     CounterSample.objects.bulk_create(
         CounterSample(broker=broker, at=now, numbers=numbers) for broker, numbers in found.items()
     )
+
+
+def watch_addresses(*, alive: Callable[[], None], **_: object) -> dict[str, object]:
+    """Check the brokers with several addresses; returns how many addresses do not answer.
+
+    With one address the polls of the broker say as much.
+    """
+    silent = 0
+    for broker in Broker.objects.all():
+        if has_several(broker):
+            if check_addresses(broker):
+                broker.refresh_from_db(fields=["silent"])
+            silent += len(broker.silent)
+        alive()
+    return {"silent addresses": silent}

@@ -49,7 +49,7 @@ from delayboard.models.background_task import (
     task_key,
 )
 from delayboard.publishing import publish_job
-from delayboard.worker import watch_addresses
+from delayboard.worker import check_brokers
 from delayboard.worker.check_brokers import (
     CHECK_SECONDS,
     EVERY_SECONDS,
@@ -150,7 +150,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         _work_off, requested.KIND, owner, requested.attend, claim=requested.claim_own
     )
     replaced = partial(_work_off, replace_queue.KIND, owner, replace_queue.attend)
-    watched = partial(repeat, watch_addresses.watch_addresses, watch_addresses.EVERY_SECONDS)
+    watched = partial(repeat, check_brokers.watch_addresses, check_brokers.ADDRESSES_EVERY_SECONDS)
     return (
         ("replay-prepare", "Replay preparation", prepared),
         (PARKING, "Parking", parked),

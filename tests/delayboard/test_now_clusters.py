@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from delayboard.now.system import find_ending_certificates, find_outages, find_silent_addresses
-from delayboard.worker.watch_addresses import watch_addresses
+from delayboard.worker.check_brokers import watch_addresses
 from tests.builders import make_broker, make_user
 from tests.faults.odd_node import Authority
 from topology.broker import health

@@ -55,7 +55,7 @@ from topology.operations.replace_tap import read_taps, replace_tap
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.provisioning.taps import TapType
+from topology.structure.taps import TapType
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 120.0

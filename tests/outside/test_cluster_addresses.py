@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from delayboard.models import BatchState, DeadLetterQueue, ParkedMessage
 from delayboard.now.board import BROKER_AGE, overview
-from delayboard.worker import watch_addresses
+from delayboard.worker import check_brokers
 from delayboard.worker.supervise import keep_one_running
 from delayboard.worker.tasks import Task, parker_of, recorder_of, repeat
 from tests.analytics.builders import logged
@@ -133,7 +133,9 @@ class Installation:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        addresses = partial(repeat, watch_addresses.watch_addresses, watch_addresses.EVERY_SECONDS)
+        addresses = partial(
+            repeat, check_brokers.watch_addresses, check_brokers.ADDRESSES_EVERY_SECONDS
+        )
         watch = Task("addresses", "Check of cluster addresses", addresses)
         with (
             running(partial(keep_one_running, recorder_of(self.topology))),

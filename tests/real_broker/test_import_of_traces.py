@@ -30,7 +30,7 @@ from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
 from topology.operations import provision
-from topology.provisioning.taps import NO_TAP
+from topology.structure.taps import NO_TAP
 
 pytestmark = pytest.mark.django_db
 NAMED, EQUAL = 5, 40

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analytics.models import Recording
-from analytics.scheduled.summaries.blocked import find_blocked
+from analytics.scheduled.summaries.destinations import find_blocked
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user

@@ -30,7 +30,7 @@ from topology.definitions import Arguments, ArgumentValue, Queue
 from topology.message import Message, Publish
 from topology.models import Topology
 from topology.operations.provision import apply
-from topology.provisioning import taps
+from topology.structure import taps
 
 pytestmark = [pytest.mark.django_db, every_generation]
 SECONDS = 30.0

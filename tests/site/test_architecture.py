@@ -16,7 +16,8 @@ FILE = re.compile(r"[\w./-]+\.(?:py|toml|js|css|html|md)")
 NAME = re.compile(r"[A-Za-z_]\w*(?:\.[a-z_]\w*)?")
 WALK = re.compile(r"^### (\d+)\. (.+): (\d+) files.*\n((?:(?!^##).*\n)*)", re.MULTILINE)
 STEP = re.compile(r"^(\d+)\. `([^`]+)` ((?:`[^`]+`(?:, )?)+): \S", re.MULTILINE)
-MOST_TERMS, MOST_WORDS_OF_A_WALK, WALKS = 40, 10, 10
+MECHANISMS = STEP.findall(TEXT.partition("\n### The mechanisms")[2].partition("\n### 1.")[0])
+MOST_TERMS, MOST_WORDS_OF_A_WALK, MOST_MECHANISMS, WALKS = 40, 10, 10, 10
 
 
 @cache
@@ -43,6 +44,15 @@ def terms() -> set[str]:
     table = TEXT.partition("\n## Glossary")[2]
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)[1:]
     return {term for row in rows for term in row.split(", ")}
+
+
+def missing_names(steps: list[tuple[str, str, str]]) -> set[str]:
+    return {
+        f"{file}: {name}"
+        for _, file, names in steps
+        for name in CODE.findall(names)
+        if not (ROOT / file).exists() or name not in defined_in(file)
+    }
 
 
 def test_each_file_that_is_named_exists() -> None:
@@ -74,15 +84,19 @@ def test_a_walk_has_as_many_files_as_its_heading_says(walk: tuple[str, str, str,
     assert len({file for _, file, _ in steps}) == len(steps)
 
 
+def test_a_mechanism_stands_once_above_the_walks_and_in_none_of_them() -> None:
+    shared = {file for _, file, _ in MECHANISMS}
+    assert 0 < len(MECHANISMS) == len(shared) <= MOST_MECHANISMS
+    assert missing_names(MECHANISMS) == set()
+    assert (
+        shared & {file for walk in WALK.findall(TEXT) for _, file, _ in STEP.findall(walk[3])}
+        == set()
+    )
+
+
 @pytest.mark.parametrize("walk", WALK.findall(TEXT), ids=lambda walk: walk[1])
 def test_each_name_of_a_step_is_defined_in_its_file(walk: tuple[str, str, str, str]) -> None:
-    missing = {
-        f"{file}: {name}"
-        for _, file, names in STEP.findall(walk[3])
-        for name in CODE.findall(names)
-        if not (ROOT / file).exists() or name not in defined_in(file)
-    }
-    assert missing == set()
+    assert missing_names(STEP.findall(walk[3])) == set()
 
 
 @pytest.mark.parametrize("walk", WALK.findall(TEXT), ids=lambda walk: walk[1])

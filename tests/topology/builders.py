@@ -14,8 +14,8 @@ from topology.message import Message
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Found
-from topology.provisioning.taps import tap_definitions
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.structure.taps import tap_definitions
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

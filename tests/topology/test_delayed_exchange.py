@@ -13,9 +13,9 @@ from topology.patterns.delayed_exchange.pattern import delayed_exchange
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import conflict_sentences, make_plan
-from topology.provisioning.taps import tap_definitions
 from topology.provisioning.verify import verify
 from topology.structure.copies import Copy, Reading
+from topology.structure.taps import tap_definitions
 from topology.views.diagram import draw_example
 
 SECOND = timedelta(seconds=1)

@@ -16,9 +16,9 @@ from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Route
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.table import PATTERNS
-from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Index, Walk, walk
 from topology.structure.copies import Copy
+from topology.structure.taps import tap_definitions
 
 
 def test_every_pattern_of_the_table_is_put_to_the_laws() -> None:

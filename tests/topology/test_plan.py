@@ -23,8 +23,8 @@ from topology.definitions import (
     show_value,
 )
 from topology.provisioning.plan import Change, Difference, ends, make_plan, title
-from topology.provisioning.taps import choose_tap, tap_definitions
 from topology.structure.copies import Tap
+from topology.structure.taps import choose_tap, tap_definitions
 
 
 def test_a_plan_is_summed_up_in_a_line() -> None:

@@ -29,9 +29,9 @@ from topology.patterns.retry_pair.params import Params as Pair
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning.probes import probe_definitions, stray_probe
-from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import walk
 from topology.structure.find_chains import find_chains
+from topology.structure.taps import tap_definitions
 
 PROBE = "delayboard-probe-shop"
 MINUTE = timedelta(minutes=1)

@@ -11,9 +11,9 @@ from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.table import PATTERNS
-from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 from topology.structure.copies import Copy, Reading
+from topology.structure.taps import tap_definitions
 
 SECOND = timedelta(seconds=1)
 PARAMS = retry_ladder_params.Params("o", (SECOND, 5 * SECOND, 9 * SECOND), "a.b")

@@ -23,9 +23,9 @@ from topology.patterns.retry_loop.params import Params, Timeout
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 from topology.structure.copies import Copy, Reading
+from topology.structure.taps import tap_definitions
 
 PLAIN = parse({"name": "service_a"})
 ARTICLE = parse({"name": "service_a", "preset": "article"})

@@ -16,8 +16,8 @@ from topology.patterns.names import as_stored
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.table import KINDS
 from topology.provisioning.probes import probe_definitions
-from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
 from topology.structure.copies import Tap
+from topology.structure.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
 
 
 class State(models.TextChoices):

@@ -31,9 +31,9 @@ from topology.content.text import count_text
 from topology.definitions import Definitions, Queue, is_tap
 from topology.message import Publish
 from topology.models import Broker
-from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
+from topology.structure.taps import lost_without_taps, tapped_exchanges
 
 # Seconds for which one look serves all nacks: thousands may come at once.
 LASTS_SECONDS = 1.0

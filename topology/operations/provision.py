@@ -33,10 +33,10 @@ from topology.operations.topology_rows import User
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
-from topology.provisioning.taps import DEFAULT_TAP, TapType, choose_tap
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verification, verify
 from topology.snapshot import Snapshot
+from topology.structure.taps import DEFAULT_TAP, TapType, choose_tap
 
 # The broker counts every five seconds, and what expires at one moment looks stuck in one count.
 SETTLE_SECONDS = 7.0

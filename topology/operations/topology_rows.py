@@ -16,8 +16,8 @@ from topology.models import Broker, State, Topology
 from topology.operations.ownership import Refusal, refuse_deleted
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import KINDS
-from topology.provisioning.taps import NO_TAP
 from topology.routing.forwarder import without_due_header
+from topology.structure.taps import NO_TAP
 
 LONGEST_NAME = 255
 User = AbstractBaseUser | AnonymousUser | None

@@ -48,7 +48,7 @@ from topology.message import Publish, Route
 from topology.operations.answers import TapCheck
 from topology.operations.ownership import owning
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import tapped_exchanges
+from topology.structure.taps import tapped_exchanges
 from topology.transfer.move import RateLimiter, Step
 
 # Bytes of bodies in flight. A larger message is sent alone.

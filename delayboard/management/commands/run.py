@@ -14,7 +14,6 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from delayboard.demo import seed
 from delayboard.demo.node import NodeError, PrivateNode
 from delayboard.demo.run import (
     BrokerUrls,
@@ -27,9 +26,12 @@ from delayboard.demo.run import (
     raise_on_interrupt,
     require_free_port,
 )
+from delayboard.demo.script import DEMO_BROKER
+from topology.broker.address import Address, parse_address
 from topology.broker.errors import BrokerError
 from topology.management.command import BoardCommand
-from topology.operations.connect import try_connection
+from topology.models import Broker
+from topology.operations.connect import add_broker, try_connection
 
 
 class Command(BoardCommand):
@@ -96,9 +98,9 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
     call_command("migrate", interactive=False, verbosity=0)
     make_first_account()
     if node is not None:
-        seed.prepare_demo(node.amqp_url, node.management_url)
+        prepare_demo(node.amqp_url, node.management_url)
     elif own is not None:
-        broker = seed.register_own_broker(own.amqp, own.management)
+        broker = register_own_broker(own.amqp, own.management)
         for trial in try_connection(broker.address):
             print_line(f"{trial.name}: {trial.sentence}")
         return reverse("broker_start", args=[broker.slug])
@@ -115,3 +117,32 @@ def make_first_account() -> None:
     print_line(
         f"\n    Sign in as  admin\n    password    {password}\n\n    (shown only this once)\n"
     )
+
+
+def prepare_demo(amqp_url: str, management_url: str) -> Broker:
+    """Make the demo broker's row, or bring its address up to date.
+
+    The private node keeps its data but may come back on other ports. Raises BrokerError.
+    """
+    return _register(DEMO_BROKER, parse_address(amqp_url, management_url))
+
+
+def register_own_broker(amqp_url: str, management_url: str) -> Broker:
+    """Make or update the row of the operator's own broker; nothing is changed on it."""
+    address = parse_address(amqp_url, management_url)
+    return _register(f"{address.host} {address.vhost}", address)
+
+
+def _register(name: str, address: Address) -> Broker:
+    broker = Broker.objects.filter(name=name).first()
+    is_new = broker is None
+    broker = broker or Broker(name=name, environment="demo" if name == DEMO_BROKER else "own")
+    broker.vhost, broker.username, broker.tls = address.vhost, address.username, address.tls
+    broker.amqp_addresses = ", ".join(one.amqp_name for one in address.amqp_nodes)
+    broker.management_urls = ", ".join(one.management_url for one in address.management_nodes)
+    broker.silent = {}
+    if is_new:
+        return add_broker(broker, address.password)
+    broker.set_password(address.password)
+    broker.save()
+    return broker

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
@@ -16,20 +18,21 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, snapshots
 from topology.broker.errors import BrokerError
+from topology.definitions import Binding, BrokerObject, Identity, Queue
 from topology.graph.build import build
-from topology.models import Broker, Role, Topology
+from topology.models import Broker, Role, State, Topology
 from topology.operations import adopt
 from topology.operations.ownership import Refusal
 from topology.patterns.names import describe_invisible
-from topology.patterns.pattern import Use
+from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import KINDS
+from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognize
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
-from topology.views.brokers.discovered_filter import DiscoveredFilter, read_filter
-from topology.views.brokers.unmanaged_objects import PAGE, Label, find_unmanaged, show_unmanaged
 from topology.views.diagram import Diagram, draw, draw_graph
 
+PAGE = 50
 _results: SnapshotResults[Recognition] = SnapshotResults()
 
 
@@ -127,3 +130,97 @@ def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
     part = replace(snapshot, definitions=snapshot.definitions.only(use.claims))
     graph = build(part, beside=snapshot.definitions)
     return draw_graph(graph, f"Discovered: {use.name}", "found")
+
+
+@dataclass(frozen=True)
+class DiscoveredFilter:
+    """What a page's address asks for: one kind, names that hold a text.
+
+    `name` is that of one use alone, with its diagram.
+    """
+
+    kind: str = ""
+    name: str = ""
+    text: str = ""
+
+    def holds(self, found: Found) -> bool:
+        if self.kind and found.use.kind != self.kind:
+            return False
+        if self.name:
+            return found.use.name == self.name
+        return self._fits([found.use.name, *found.queues])
+
+    def holds_use(self, use: Use) -> bool:
+        """As `holds` does, by what it would claim."""
+        queues = [identity[1] for identity in use.claims if identity[0] == "queue"]
+        return self.kind in ("", use.kind) and self._fits([use.name, *queues])
+
+    def matches_object(self, obj: BrokerObject) -> bool:
+        names = (
+            (obj.source, obj.destination, obj.routing_key)
+            if isinstance(obj, Binding)
+            else (obj.name,)
+        )
+        return self._fits(names)
+
+    def _fits(self, names: Iterable[str]) -> bool:
+        return not self.text or any(self.text in name.casefold() for name in names)
+
+
+def read_filter(request: HttpRequest) -> DiscoveredFilter:
+    return DiscoveredFilter(
+        request.GET.get("kind", ""),
+        request.GET.get("name", ""),
+        request.GET.get("q", "").strip().casefold(),
+    )
+
+
+@dataclass(frozen=True)
+class UnmanagedObject:
+    """An unmanaged object; `messages` of a queue, None where not counted."""
+
+    title: str
+    kind: str
+    messages: int | None
+    invisible: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A name, and what of it nobody sees."""
+
+    name: str
+
+    @property
+    def invisible(self) -> str:
+        return describe_invisible(self.name)
+
+
+def find_unmanaged(broker: Broker, recognition: Recognition) -> list[BrokerObject]:
+    """What no use claims, and no topology of ours that was not recognized, or not whole."""
+    ours: set[Identity] = set()
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            ours |= {obj.identity for obj in row.pattern.definitions(row.parsed)}
+    return [obj for obj in recognition.foreign if obj.identity not in ours]
+
+
+def show_unmanaged(
+    objects: Sequence[BrokerObject], snapshot: Snapshot, wanted: DiscoveredFilter
+) -> dict[str, Any]:
+    matching = [obj for obj in objects if wanted.matches_object(obj)]
+    return {
+        "unmanaged": [_unmanaged_object(obj, snapshot) for obj in matching[:PAGE]],
+        "foreign_total": len(matching),
+        "foreign_all": len(objects),
+        "foreign_counts": sorted(Counter(obj.identity[0] for obj in objects).items()),
+    }
+
+
+def _unmanaged_object(obj: BrokerObject, snapshot: Snapshot) -> UnmanagedObject:
+    numbers = snapshot.numbers.get(obj.name) if isinstance(obj, Queue) else None
+    hidden = "" if isinstance(obj, Binding) else describe_invisible(obj.name)
+    return UnmanagedObject(
+        title(obj), obj.identity[0], numbers.messages if numbers else None, hidden
+    )
