@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from django.conf import settings
 from django.db import transaction
 
-from analytics import compacted, launch, shared_log
+from analytics import cluster, compacted, launch, shared_log
 from analytics.given_up import GivenUp, find_given_up
 from analytics.log import LogError, take_lock
 from analytics.models import Run
@@ -246,6 +246,8 @@ def _running(day: date, job: launch.JobReport) -> Iterator[work.Lease]:
             },
         )
         try:
+            # Before the day is compacted for it.
+            cluster.check()
             yield lease
         except BaseException as error:
             with suppress(work.Stopped):

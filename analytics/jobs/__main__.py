@@ -85,6 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
                 compacting.result()
         step(5)
         folder = write(computed, arguments.results, day, out)
+        refuse_unreadable(folder)
         if not session.is_remote():
             store.delete_others(spark, folder)
         (out / "summary.json").write_text(json.dumps(found.summary))
@@ -158,6 +159,18 @@ def write(results: Results, url: str, day: date, out: Path) -> str:
         _write_lines(results, out)
         written.result()
     return folder
+
+
+def refuse_unreadable(folder: str) -> None:
+    """Raises command.JobError where this machine does not see what was written at file://: each
+    machine of a cluster has written to its own disk, and Spark says that all is well.
+    """
+    path = folder.removeprefix("file://")
+    if path != folder and not any(Path(path).glob("part-*")):
+        raise command.JobError(
+            f"The cluster wrote the results to its own disks, and not to {path} of this machine. "
+            "Set RESULTS_URL to a storage that all machines reach."
+        )
 
 
 def _write_lines(results: Results, out: Path) -> None:

@@ -46,16 +46,28 @@ def started(folder: Path, name: str, command: Sequence[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """A master with two workers of one core each; its URL."""
+def standalone(folder: Path, *, own_disk: Path | None = None) -> Iterator[str]:
+    """A master with two workers of one core each; its URL. What workers write into `own_disk` no
+    other process sees.
+    """
     port = free_port()
     address = ("--host", "127.0.0.1", "--webui-port", "0")
     run = str(SPARK / "bin" / "spark-class")
     master = (run, f"{DEPLOY}.master.Master", *address, "--port", str(port))
     size = ("--cores", "1", "--memory", "1g")
     url = f"spark://127.0.0.1:{port}"
+    machine = ("bwrap", "--dev-bind", "/", "/", "--tmpfs", str(own_disk)) if own_disk else ()
     workers = [
-        (run, f"{DEPLOY}.worker.Worker", *address, *size, "--work-dir", str(folder / name), url)
+        (
+            *machine,
+            run,
+            f"{DEPLOY}.worker.Worker",
+            *address,
+            *size,
+            "--work-dir",
+            str(folder / name),
+            url,
+        )
         for name in ("one", "two")
     ]
     with (

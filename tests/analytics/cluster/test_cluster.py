@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from analytics import compacted, launch
+from analytics.cluster import check
 from analytics.launch import JobReport, Result
 from tests.analytics import job_cases, report_oracle
 from tests.analytics.builders import NOON, write_log
@@ -73,6 +74,7 @@ def cluster(
     with start(tmp_path) as url:
         monkeypatch.setenv(request.param, url)
         assert not launch.is_local()
+        check()
         yield request.param
 
 
@@ -88,6 +90,19 @@ def test_figures_of_a_cluster_equal_those_of_local_mode_row_by_row(
         assert rows_of(found, name) == rows_of(expected, name), name
         assert rows_of(found, name), name
     assert "Stage" not in job.output
+
+
+def test_results_on_the_disks_of_a_cluster_are_not_taken_for_written(
+    parquet_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 512m\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    results = tmp_path / "results"
+    results.mkdir()
+    with servers.standalone(tmp_path, own_disk=results) as url:
+        monkeypatch.setenv("SPARK_MASTER", url)
+        with pytest.raises(launch.LaunchError, match="Set RESULTS_URL to a storage that all"):
+            launch.run_day(parquet_only, DAY, f"file://{results}", pulse=silent)
 
 
 def rows_of(result: Result, table: str) -> list[str]:
