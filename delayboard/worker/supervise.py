@@ -28,7 +28,6 @@ from delayboard.worker.tasks import Task, list_tasks, read_rows
 from topology import work
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
-from topology.management.command import BoardCommand
 from topology.models.work import TASK, Work
 
 logger = logging.getLogger(__name__)
@@ -64,14 +63,6 @@ def until_stopped() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
-
-
-def run_alone(command: BoardCommand, name: str, task: Task) -> None:
-    """Run one task in the main thread of its command until the process must stop."""
-    stop = until_stopped()
-    command.report(f"The {name} runs.")
-    keep_one_running(task, stop)
-    command.report(f"The {name.partition(' ')[0]} has ended.")
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
     """How many more messages arrive than there are, when its worker is killed at some moment."""
     goal = random.randint(SOME // 10, SOME // 2)
     variables = {**environment(), "MESSAGES_IN_FLIGHT": str(window)}
-    with processes.started("run_replayer", variables=variables) as replayer:
+    with processes.started("worker", "--only", "replay", variables=variables) as replayer:
         await_that(lambda: live_depths(address_of(vhost), ["twice"])["twice"] >= goal)
         kill(replayer)
     Work.objects.update(leased_until_at=timezone.now())

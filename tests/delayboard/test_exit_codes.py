@@ -32,7 +32,6 @@ UNKNOWN_BROKER = {
     "publish": [f"--broker={NOBODY}", "--routing-key=k", "--json"],
     "recognize": [NOBODY, "--json"],
     "replay_dead_letters": [NOBODY, "--query=", "--json"],
-    "run_parker": [NOBODY, "dead"],
     "walk": [NOBODY, "", "k", "--json"],
 }
 UNKNOWN_TOPOLOGY = {
@@ -42,8 +41,6 @@ UNKNOWN_TOPOLOGY = {
     "migrate_delays": [NOBODY, NOBODY],
     "plan": [NOBODY, "--json"],
     "publish": [f"--topology={NOBODY}", "--json"],
-    "run_forwarder": [NOBODY],
-    "run_waiter": [NOBODY],
     "scheduled": [f"--topology={NOBODY}", "--json"],
     "teardown": [NOBODY, "--json"],
     "verify": [NOBODY, "--json"],

@@ -52,20 +52,19 @@ def test_a_forwarder_without_a_broker_fails_with_a_sentence(hooks: Topology) -> 
         task.run(stop=Event(), beat=lambda details: None)
 
 
-def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks: Topology) -> None:
-    with pytest.raises(CommandError, match=r"\(Retry pair\) needs no forwarder"):
-        call_command("run_forwarder", pair.slug)
-    Topology.objects.update(state=State.PLANNED)
-    with pytest.raises(CommandError, match=r"is planned\. Apply it first"):
-        call_command("run_forwarder", hooks.slug)
-
-
-def test_the_command_refuses_what_was_adopted(broker: Broker) -> None:
-    row = take_over(None, broker, busy_wait.KIND, HOOKS)
+def test_the_command_names_the_tasks_that_there_are(pair: Topology, hooks: Topology) -> None:
     with pytest.raises(
-        CommandError, match=r"is adopted, so a consumer outside Delayboard forwards"
+        CommandError, match=r"called “wait:no”\. Choose one of recorder, wait:hooks"
     ):
-        call_command("run_forwarder", row.slug)
+        call_command("worker", "--only", "wait:no")
+    # What one process does for all hosts has a lease of the whole worker.
+    with pytest.raises(CommandError, match="No background task is called “facts”"):
+        call_command("worker", "--only", "facts")
+
+
+def test_what_was_adopted_has_no_forwarder_of_ours(broker: Broker) -> None:
+    row = take_over(None, broker, busy_wait.KIND, HOOKS)
+    assert task_key("wait", row.slug) not in tasks.list_tasks("me")
 
 
 def test_the_prediction_counts_on_no_forwarder_of_ours_in_what_was_adopted(broker: Broker) -> None:

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from delayboard.models import DeadLetterQueue
+from delayboard.models.background_task import REPLAYS, task_key
 from tests.builders import make_broker
 from tests.faults.processes import environment, started
 from tests.faults.test_run import free_port
@@ -32,8 +33,8 @@ def test_running_with_an_address_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("command", ["run_parker", "run_replayer"])
-def test_what_is_asked_to_end_ends_with_0(command: str) -> None:
+@pytest.mark.parametrize("kind", ["park", "replay"])
+def test_what_is_asked_to_end_ends_with_0(kind: str) -> None:
     row = DeadLetterQueue.objects.create(
         broker=make_broker(),
         queue="dead",
@@ -41,8 +42,8 @@ def test_what_is_asked_to_end_ends_with_0(command: str) -> None:
         decided_at=timezone.now(),
         parks_automatically=True,
     )
-    given = [row.broker.slug, row.queue] if command == "run_parker" else []
-    with started(command, *given, variables=environment()) as process:
+    task = task_key("park", row.pk) if kind == "park" else REPLAYS
+    with started("worker", "--only", task, variables=environment()) as process:
         assert process.stdout is not None
         assert b"runs." in process.stdout.readline()
         process.terminate()

@@ -86,12 +86,12 @@ def test_kills_at_any_moment_lose_no_message(
         seen = Arrivals(consumer)
         for share in shares[:-1]:
             known = seen.number()
-            with forked("run_forwarder", topology.slug):
+            with forked("worker", "--only", task_key("wait", topology.slug)):
                 delay_all(vhost, {name: random.randint(1, 40) for name in share})
                 goal = known + random.randint(1, len(share) * 3 // 4)
                 eventually(partial(seen.has, goal), "the forwarder is at work", seconds=60)
         delay_all(vhost, {name: random.randint(1, 40) for name in shares[-1]})
-        with forked("run_forwarder", topology.slug):
+        with forked("worker", "--only", task_key("wait", topology.slug)):
             eventually(partial(seen.has, messages), "all have arrived", seconds=60)
         assert set(seen.ids) == set(names)
         assert seen.early == []
@@ -106,13 +106,15 @@ def test_a_forwarder_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
     with Consumer(address_of(vhost), "work") as consumer:
         seen = Arrivals(consumer)
         delay_all(vhost, first)
-        with started("run_forwarder", topology.slug, variables=environment()) as forwarder:
+        with started(
+            "worker", "--only", task_key("wait", topology.slug), variables=environment()
+        ) as forwarder:
             eventually(partial(seen.has, 100), "the forwarder is at work", seconds=60)
             delay_all(vhost, later)
             forwarder.send_signal(signal.SIGTERM)
             said, _ = forwarder.communicate(timeout=120)
         assert forwarder.returncode == 0
-        assert b"The forwarder has ended." in said
+        assert b"The background task has ended." in said
         assert b"Traceback" not in said
         with forked("worker"):
             eventually(partial(seen.has, 200), "the worker's forwarder goes on", seconds=60)
@@ -136,7 +138,7 @@ def test_without_the_processing_queue_the_background_task_says_why_and_goes_on_w
             row = BackgroundTask.objects.filter(key=task_key("wait", topology.slug)).first()
             return row.last_error if row else ""
 
-        with forked("run_forwarder", topology.slug):
+        with forked("worker", "--only", task_key("wait", topology.slug)):
             assert "The queue “work” does not exist" in eventually(error, "it says why")
             management.declare_queue(Queue("work"))
             with Consumer(address_of(vhost), "work") as consumer:

@@ -146,11 +146,11 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
         send(vhost, missing, first=messages)
         messages += missing
         goal = parked_messages() + random.randint(1, BACKLOG // 10)
-        with forked("run_parker", row.broker.slug, DEAD):
+        with forked("worker", "--only", task_key("park", row.pk)):
             eventually(partial(has, goal), f"it is at work, time {count}", seconds=PATIENCE)
             time.sleep(random.uniform(0, 0.05))
         assert distinct() < messages
-    with forked("run_parker", row.broker.slug, DEAD):
+    with forked("worker", "--only", task_key("park", row.pk)):
         # The management API's numbers may be of the moment before the last messages were sent.
         eventually(lambda: distinct() == messages, "all are kept", seconds=PATIENCE)
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
@@ -178,7 +178,7 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind:
     vhost = vhost_of(node, kind)
     row = confirmed(make_broker(vhost))
     send(vhost, MANY)
-    with forked("run_parker", row.broker.slug, DEAD):
+    with forked("worker", "--only", task_key("park", row.pk)):
         eventually(partial(has, 200), "it is at work", seconds=PATIENCE)
         node.kill()
         assert distinct() < MANY

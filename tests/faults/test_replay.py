@@ -23,6 +23,7 @@ from delayboard.models import (
     ParkedState,
     ReplayBatch,
 )
+from delayboard.models.background_task import REPLAYS
 from tests.brokers import Vhost, every_generation, newest_generation
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
@@ -79,7 +80,7 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     for count in range(kills):
         ReplayBatch.objects.filter(pk=batch.pk).update(rate=None if count % 5 == 4 else 250.0)
         goal = depth_at_rest(vhost) + random.randint(1, 100)
-        with forked("run_replayer"):
+        with forked("worker", "--only", REPLAYS):
             eventually(partial(is_at, vhost, goal), f"it publishes, time {count}", seconds=PATIENCE)
             time.sleep(random.uniform(0, 0.05))
         assert fresh(batch).pending
@@ -87,7 +88,7 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
         unconfirmed += unsettled(batch)
         forget_leases()
     ReplayBatch.objects.filter(pk=batch.pk).update(rate=None)
-    with forked("run_replayer"):
+    with forked("worker", "--only", REPLAYS):
         eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
     adds_up(batch)
     names = arrived(vhost)

@@ -19,6 +19,7 @@ from pytest_django import Settings
 from analytics.models import ScheduledMessage
 from delayboard.dead_letters.parked.consume import limits_of
 from delayboard.models import BatchState, ParkedMessage, ParkSession
+from delayboard.models.background_task import task_key
 from tests.brokers import Vhost
 from tests.builders import applied_pair, eventually
 from tests.faults.forking import forked
@@ -123,7 +124,7 @@ def park(
     row = watched(vhost, kind)
     lead_through(proxy, row.broker)
     send(vhost, number)
-    with forked("run_parker", row.broker.slug, row.queue):
+    with forked("worker", "--only", task_key("park", row.pk)):
         eventually(partial(has, number // 20), "it is at work", seconds=PATIENCE)
         fault(proxy)
         eventually(lambda: distinct() == number, "all are parked", seconds=PATIENCE)

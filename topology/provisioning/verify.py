@@ -23,7 +23,10 @@ MADE_UP_DESTINATION = Definitions.of(
 )
 
 # Who should consume a forwarder's queue, and the sentence when somebody does.
-OUR_FORWARDER = ("Delayboard's worker or “manage.py run_forwarder”", "A forwarder consumes {name}.")
+OUR_FORWARDER = (
+    "Delayboard's worker or “manage.py worker --only wait:SLUG”",
+    "A forwarder consumes {name}.",
+)
 OTHERS_FORWARDER = (
     "an external consumer",
     "An external forwarder consumes {name}. Delayboard cannot check what it forwards and when.",
