@@ -31,7 +31,7 @@ COMPACTION_JOB = "analytics.jobs.compaction"
 TABLES = (
     *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
     *("recoveries", "causes", "losses", "unexplained", "dead_letters", "groups", "releases"),
-    *("probes", "early"),
+    *("probes", "early", "failures"),
 )
 EXCLUDED = "excluded"
 NO_DATA_CODE = 4

@@ -194,6 +194,7 @@ def _of_trails(by_trail: DataFrame, failures: DataFrame, names: DataFrame) -> di
         "outcomes": trails.outcomes(by_trail),
         "recoveries": trails.recoveries(by_trail),
         "causes": retries.causes(failures),
+        "failures": retries.by_hour(failures),
     }
 
 

@@ -51,9 +51,10 @@ class Figures:
     messages (), retried (), attempts (attempt), outcomes (first, last, outcome), recoveries
     (bucket), causes (queue, reason, exception, routing key), probes_late (bucket of delay, bucket
     of lateness), probes_missing and probes_unmeasured (bucket of delay), ledger (fate),
-    dead_letters (kind, reason), generated (): days of generated events, groups (dimension, value,
-    first, last, outcome), group_messages (dimension, value, messages or retried),
-    dead_letter_groups (kind, reason, origin, exception). Hours are of the day, in UTC.
+    dead_letters (kind, reason), dead_letters_by_hour (kind, hour), failures_by_hour (hour),
+    generated (): days of generated events, groups (dimension, value, first, last, outcome),
+    group_messages (dimension, value, messages or retried), dead_letter_groups (kind, reason,
+    origin, exception). Hours are of the day, in UTC.
     """
 
     def __init__(self) -> None:

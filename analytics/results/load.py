@@ -161,6 +161,8 @@ def figures_by_cut(
             if table == "outcomes" and row["outcome"] == LEFT and row["topology"] in recovering:
                 key = (*key[:-1], RECOVERED)
             count(row, table, key, row["messages"])
+    for row in tables["failures"]:
+        count(row, "failures_by_hour", (_hour(row),), row["messages"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
             count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])
@@ -178,6 +180,7 @@ def figures_by_cut(
     for row, origin in dead_letters:
         own = found[Cut(row["broker"])].counts
         own["dead_letters"][row["kind"], row["reason"]] += row["messages"]
+        own["dead_letters_by_hour"][row["kind"], _hour(row)] += row["messages"]
         if (row["broker"], origin) in origins:
             own[DEAD_LETTER_GROUPS][row["kind"], *origin] += row["messages"]
     return dict(found)

@@ -87,15 +87,20 @@ def count(events: Iterable[MessageEvent], end: datetime) -> Counted:
             continue
         place = (event.queue, event.death_reason, event.death_queue, _exception(event))
         if event.kind != "died":
-            found.letters[*place, event.kind] += 1
+            found.letters[*place, event.kind, _hour(event)] += 1
         if event.kind in ("died", "parked"):
             arrived[event.key, event.death_reason, event.death_queue].append(event)
     for (_, reason, origin), own in arrived.items():
         died = {(e.attempt, e.replay_id) for e in own if e.kind == "died"}
         number = max(len(died), sum(e.kind == "parked" for e in own))
         queue, exception = max(e.queue for e in own), max(_exception(e) for e in own)
-        found.letters[queue, reason, origin, exception, "arrived"] += number
+        hour = min(map(_hour, own))
+        found.letters[queue, reason, origin, exception, "arrived", hour] += number
     return found
+
+
+def _hour(event: MessageEvent) -> str:
+    return event.recorded_at.strftime("%H")
 
 
 def _exception(event: MessageEvent) -> str:

@@ -48,6 +48,8 @@ class Counted:
     outcomes: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     recoveries: Counter[int] = field(default_factory=Counter)
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    """By the hour in which they were recorded."""
     fates: Counter[str] = field(default_factory=Counter)
     unexplained: set[str] = field(default_factory=set)
     retried: tuple[int, int] = (0, 0)
@@ -190,6 +192,7 @@ def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str])
         entry = trips[attempt]["scheduled"]
         key = "".join("{n}" if c.isdigit() else c for c in entry.routing_key)
         found.causes[entry.exception_type, key] += 1
+        found.failures[_hour(entry.recorded_at)] += 1
     if retries:
         left = trips[retries[-1]].get("delivered")
         has_ended = kinds & {"parked", "died"}

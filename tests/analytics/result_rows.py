@@ -32,6 +32,7 @@ def a_result(day: date, groups: Sequence[Mapping[str, str]], **changes: Any) -> 
     broker = {"broker": groups[0]["broker"]}
     tables["dead_letters"] = [
         broker
+        | {"hour_at": datetime(day.year, day.month, day.day, 9, tzinfo=UTC).isoformat()}
         | {"queue": "orders-dlq", "origin": "work", "exception_type": "TimeoutError"}
         | {"reason": reason, "kind": kind, "messages": number + day.day % 5}
         for reason, number in zip(REASONS, (40, 12, 5), strict=True)
@@ -90,6 +91,12 @@ def _add(
         | {"queue": "work", "reason": "rejected", "exception_type": exception, "messages": number}
         | {"routing_key": "order.{n}.created"}
         for exception, number in (("TimeoutError", 500), ("ValueError", 165))
+    ]
+    tables["failures"] += [
+        group
+        | {"hour_at": datetime(day.year, day.month, day.day, hour, tzinfo=UTC).isoformat()}
+        | {"messages": number}
+        for hour, number in ((2, 600), (14, 65))
     ]
     tables["groups"] += [
         group

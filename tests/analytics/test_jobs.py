@@ -358,6 +358,8 @@ def test_failures_are_counted_by_exception_and_routing_key_without_numbers(
     }
     assert found == truth.causes
     assert set(found) == {("TimeoutError", "order.{n}"), ("ValueError", "mail")}
+    by_hour = {row["hour_at"][:13]: row["messages"] for row in rows_of(result, "failures")}
+    assert by_hour == truth.failures
 
 
 def test_each_missing_message_died_was_cancelled_or_is_unexplained_and_named(
@@ -399,10 +401,11 @@ def test_dead_letters_are_counted_by_what_delayboard_did_with_them(result: Resul
     expected = letter_oracle.count(of_day, END)
     names = ("queue", "reason", "origin", "exception_type", "kind")
     found = {
-        tuple(row[name] for name in names): row["messages"] for row in result.tables["dead_letters"]
+        (*(row[name] for name in names), row["hour_at"][11:13]): row["messages"]
+        for row in result.tables["dead_letters"]
     }
     assert found == expected.letters
-    assert {kind for *_, kind in found} == {"arrived", "parked", "replayed", "discarded"}
+    assert {kind for *_, kind, _ in found} == {"arrived", "parked", "replayed", "discarded"}
 
 
 def test_retried_messages_are_counted_by_the_groups_of_their_first_failure(

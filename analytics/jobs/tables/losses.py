@@ -152,9 +152,11 @@ def read_dead_letters(events: DataFrame) -> DataFrame:
 
 
 def count_dead_letters(arrived: DataFrame, end: datetime) -> DataFrame:
-    """Dead letters -> per broker, queue, reason, origin, exception and kind: those before `end`."""
+    """Dead letters -> those before `end` per broker, queue, reason, origin, exception, hour and
+    kind.
+    """
     of_day = arrived.where(f.col("recorded_us") < micros(end))
-    done = of_day.where(f.col("kind") != "died").groupBy(*LETTER, "kind")
+    done = of_day.where(f.col("kind") != "died").groupBy(*LETTER, _hour_at("recorded_us"), "kind")
     handled = done.agg(f.count("*").alias("messages"))
     return handled.unionByName(_arrived(of_day))
 
@@ -174,8 +176,14 @@ def _arrived(arrived: DataFrame) -> DataFrame:
         .agg(
             f.max("queue").alias("queue"),
             f.max("exception_type").alias("exception_type"),
+            f.min("recorded_us").alias("first_us"),
             f.greatest(f.countDistinct(death), f.count_if(~is_death)).alias("messages"),
         )
     )
-    arrived = each.groupBy(*LETTER).agg(f.sum("messages").alias("messages"))
-    return arrived.withColumn("kind", f.lit("arrived")).select(*LETTER, "kind", "messages")
+    arrived = each.groupBy(*LETTER, _hour_at("first_us")).agg(f.sum("messages").alias("messages"))
+    arrived = arrived.withColumn("kind", f.lit("arrived"))
+    return arrived.select(*LETTER, "hour_at", "kind", "messages")
+
+
+def _hour_at(micros: str) -> Column:
+    return f.date_trunc("hour", f.timestamp_micros(micros)).alias("hour_at")

@@ -87,14 +87,22 @@ def _sums(by_trail: DataFrame, *by: str) -> DataFrame:
 
 
 def failures(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Events without repeats -> recorded failures of the day per broker, topology and CAUSE; 0
-    where they were on another day.
+    """Events without repeats -> recorded failures of the day per broker, topology, CAUSE and hour;
+    0 where they were on another day, of which the hour is null.
     """
+    is_of_day = counts_between(begin, end)
+    hour_at = f.when(is_of_day, f.date_trunc("hour", f.timestamp_micros("recorded_us")))
     return (
         events.where(is_failure())
-        .groupBy(*GROUP, *CAUSE)
-        .agg(f.count_if(counts_between(begin, end)).alias("messages"))
+        .groupBy(*GROUP, *CAUSE, hour_at.alias("hour_at"))
+        .agg(f.count_if(is_of_day).alias("messages"))
     )
+
+
+def by_hour(failures: DataFrame) -> DataFrame:
+    """Failures -> those of each broker, topology and hour."""
+    of_day = failures.where("messages > 0")
+    return of_day.groupBy(*GROUP, "hour_at").agg(f.sum("messages").alias("messages"))
 
 
 def causes(failures: DataFrame) -> DataFrame:

@@ -166,7 +166,7 @@ def groups(by_trail: DataFrame, failures: DataFrame) -> DataFrame:
     trail = ("first", "last", "outcome")
     return (
         _trails(by_trail.where("outcome is not null"), *trail, "cause_id")
-        .join(named.drop(*GROUP, "messages"), "cause_id")
+        .join(named.drop(*GROUP, "hour_at", "messages"), "cause_id")
         .select(*GROUP, *trail, "messages", f.explode(each).alias("group"))
         .select(*GROUP, *trail, "messages", "group.*")
         .where(f.coalesce("value", f.lit("")) != "")
