@@ -412,7 +412,7 @@ LOGGING: dict[str, Any] = {
             "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
         },
     },
-    "filters": {"repeats": {"()": "delayboard.log_repeats.RepeatFilter"}},
+    "filters": {"repeats": {"()": "delayboard.log_format.RepeatFilter"}},
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",

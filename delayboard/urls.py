@@ -36,7 +36,7 @@ from delayboard.views.dead_letters import (
     retrying,
     transfer,
 )
-from delayboard.views.publishing import publish, publish_job
+from delayboard.views.publishing import publish
 from delayboard.views.replays import batches, draft, edit
 from delayboard.views.settings import (
     account,
@@ -196,8 +196,8 @@ urlpatterns = [
         publish.publish_template_delete,
         name="publish_template_delete",
     ),
-    path("publish/jobs/<uuid:pk>/", publish_job.publish_job, name="publish_job"),
-    path("publish/jobs/<uuid:pk>/stop/", publish_job.publish_job_stop, name="publish_job_stop"),
+    path("publish/jobs/<uuid:pk>/", publish.publish_job, name="publish_job"),
+    path("publish/jobs/<uuid:pk>/stop/", publish.publish_job_stop, name="publish_job_stop"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),
     path("dead-letters/<slug:broker_slug>/", include(_dead_letters)),

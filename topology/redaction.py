@@ -18,8 +18,7 @@ from topology import access
 from topology.access import User
 from topology.clients.conventions import built_in
 from topology.content.json_tree import Tree, read_json, write_json
-from topology.content.text import is_encodable
-from topology.content.wildcards import fits
+from topology.content.text import fits, is_encodable
 from topology.message import Message
 from topology.models import Broker, RedactionKind, RedactionRule
 from topology.models.client_convention import Place, list_places

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from topology.content.text import fold, is_encodable
-from topology.content.wildcards import fits
+from topology.content.text import fits, fold, is_encodable
 from topology.delays import DelayError, parse_delay
 
 LONGEST = 500

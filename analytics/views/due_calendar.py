@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+from django.db.models import BigIntegerField, Count, Func
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from analytics import consumption
 from analytics.scheduled.pages.scheduled_page import scope_of_list
 from analytics.scheduled.queries.filter import Filter, written_moment
-from analytics.scheduled.summaries.calendar import (
-    Calendar,
-    Overload,
-    days_of,
-    find_near_overload,
-    read_calendar,
-)
-from analytics.scheduled.summaries.counts import MOST
+from analytics.scheduled.summaries.counts import MOST, Scope, find_horizon
 from topology.content.text import count_text
 from topology.models import Broker, Topology
 
+DAYS = 7
+MINUTE, HOUR = 60, 3600
+# Seconds of a quarter of an hour, for time zones that are no whole hours.
+QUARTER = 900
+# The page shows a few of them, and says how many there are.
+MOST_OVERLOADS = 1000
 HOURS = 24
 LEVELS = 6
 SHOWN_OVERLOADS = 5
@@ -114,7 +116,7 @@ def due_calendar(
         return None
     local = timezone.localtime(max(filters.from_at, now) if filters.from_at else now)
     first_at = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    days = days_of(first_at)
+    days = [first_at + timedelta(days=number) for number in range(DAYS)]
     best = consumption.best_minutes(brokers)
     scope = scope_of_list(topologies, filters, now)
     found = read_calendar(scope, first_at, days[-1] + timedelta(days=1), best)
@@ -124,9 +126,14 @@ def due_calendar(
 def near_overload(
     brokers: Sequence[Broker], topologies: Sequence[Topology], filters: Filter, now: datetime
 ) -> Overload | None:
-    """The largest of the next hour, whatever text or due time the filter has."""
+    """The largest of the next hour, whatever text or due time the filter has: one query."""
     best = consumption.best_minutes(brokers)
-    return find_near_overload(scope_of_list(topologies, filters, now), best) if best else None
+    if not best:
+        return None
+    scope = scope_of_list(topologies, filters, now)
+    until_at = find_horizon(scope, now, now + timedelta(seconds=HOUR))
+    measured = list({destination for _, destination in best})
+    return next(_overloads(scope, now, until_at, measured, best), None)
 
 
 def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> DueCalendar:
@@ -197,3 +204,98 @@ def short_count(number: int) -> str:
         return str(number or "")
     size, unit = (number / 1000, "k") if number < 999_500 else (number / 1_000_000, "M")
     return f"{size:.1f}{unit}" if size < 9.95 else f"{size:.0f}{unit}"
+
+
+@dataclass(frozen=True)
+class Overload:
+    """A minute with more due messages than the destination consumed in its `best` minute."""
+
+    destination: str
+    at: datetime
+    due: int
+    best: int
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """`counts` are the numbers of messages by the beginning of a time of at most an hour.
+
+    That lies within one hour of the time zone of the calendar. Nothing is counted that is due from
+    `counted_until` on: before it there are as many messages as a page counts. `unmeasured` are
+    destinations with messages in these days and without a known best minute.
+    """
+
+    counts: Mapping[datetime, int]
+    counted_until: datetime
+    overloads: tuple[Overload, ...]
+    unmeasured: tuple[str, ...]
+
+
+def read_calendar(
+    scope: Scope, first_at: datetime, until_at: datetime, best: Mapping[tuple[int, str], int]
+) -> Calendar:
+    """The calendar between two moments; `best` is by broker and destination."""
+    horizon = find_horizon(scope, first_at, until_at)
+    bar = HOUR if _is_hourly(first_at) and _is_hourly(until_at) else QUARTER
+    rows = scope.rows(first_at, horizon).values_list(BarNumber("due_at", bar), "destination")
+    counts, by_destination = Counter[datetime](), Counter[str]()
+    # A minute has no more than its hour.
+    most = Counter[str]()
+    for place, destination, number in rows.annotate(number=Count("pk")):
+        counts[datetime.fromtimestamp(place * bar, UTC)] += number
+        by_destination[destination] += number
+        most[destination] = max(most[destination], number)
+    measured = {destination for _, destination in best}
+    suspected = [name for (_, name), messages in best.items() if most[name] > messages]
+    found = _overloads(scope, max(first_at, scope.now), horizon, suspected, best)
+    return Calendar(
+        counts,
+        horizon,
+        tuple(one for one, _ in zip(found, range(MOST_OVERLOADS), strict=False)),
+        tuple(name for name, _ in by_destination.most_common() if name not in measured),
+    )
+
+
+class BarNumber(Func):
+    """In which bar of so many seconds since 1970 a moment lies, worked out by the database."""
+
+    output_field = BigIntegerField()
+
+    def __init__(self, moment: str, width: int) -> None:
+        super().__init__(moment, width=width)
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
+
+
+def _is_hourly(local: datetime) -> bool:
+    return not (local.utcoffset() or timedelta(0)) % timedelta(seconds=HOUR)
+
+
+def _overloads(
+    scope: Scope,
+    from_at: datetime,
+    until_at: datetime,
+    suspected: list[str],
+    best: Mapping[tuple[int, str], int],
+) -> Iterator[Overload]:
+    """The largest first."""
+    if not suspected:
+        return
+    sums = (
+        scope.rows(from_at, until_at)
+        .filter(destination__in=suspected)
+        .values_list("topology__broker", "destination", BarNumber("due_at", MINUTE))
+        .annotate(due=Count("pk"))
+        .filter(due__gt=min(best.values()))
+        .order_by("-due")
+    )
+    for broker, destination, minute, due in sums.iterator():
+        if due > best.get((broker, destination), due):
+            at = datetime.fromtimestamp(minute * MINUTE, UTC)
+            yield Overload(destination, at, due, best[broker, destination])

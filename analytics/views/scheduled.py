@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.pages import export, message_page
+from analytics.scheduled.pages import export, lines
 from analytics.scheduled.pages.scheduled_page import PAGE, ScheduledList, load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
@@ -89,7 +89,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     access.require(request.user, row.broker, Role.VIEWER)
     hidden = redaction.rules_for(request.user, row.broker)
     now = datetime.now(UTC)
-    shown = message_page.make_page(row, now, hidden)
+    shown = lines.make_page(row, now, hidden)
     trace = read_trace(shown.line.headers)
     context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown, "trace": trace}
     is_waiting = row.left_at is None and row.entered_at is not None
@@ -101,7 +101,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     if request.GET.get("body") == "1" and shown.has_body and not is_fetched:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):
-            context["body"] = message_page.body(row, hidden)
+            context["body"] = lines.body(row, hidden)
             context["hides_body"] = context["body"] is None
     return render(request, "analytics/scheduled_message.html", context)
 

@@ -20,7 +20,7 @@ from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import Doubt
 from analytics.scheduled.summaries.counts import Scope
 from analytics.search.find import Found
-from topology.clients.attempts import count_failures
+from topology.clients.describe import count_failures
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
 from topology.message import DEATH_HEADERS

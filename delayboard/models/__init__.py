@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayboard.models.account import EVERYBODY, ApiAnswer, ApiToken, GroupRole, Preference
 from delayboard.models.acknowledgement import Acknowledgement
 from delayboard.models.alert import (
     AlertChannel,
@@ -12,13 +13,11 @@ from delayboard.models.alert import (
     AlertState,
     Heartbeat,
 )
-from delayboard.models.api_token import ApiAnswer, ApiToken
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.counter_sample import CounterSample
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
-from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, QueueDepth
+from delayboard.models.dead_letter_queue import DeadLetterQueue, FailureQueue, PeekCount, QueueDepth
 from delayboard.models.delay_migration import DelayMigration, MovedMessage
-from delayboard.models.group_role import EVERYBODY, GroupRole
 from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import (
     ParkedField,
@@ -28,8 +27,6 @@ from delayboard.models.parked_search import (
     SearchedList,
 )
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
-from delayboard.models.peek_count import PeekCount
-from delayboard.models.preference import Preference
 from delayboard.models.publication import Publication, PublishJob, PublishTemplate
 from delayboard.models.replay import (
     BatchState,

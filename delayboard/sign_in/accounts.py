@@ -6,12 +6,17 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
-from delayboard.sign_in.refusal import refuse
 from delayboard.sign_in.throttle import CHECKING
 from topology.audit import client_address
 
 CLOSED = "Your account is deactivated. Ask an administrator to activate it."
+
+
+def refuse(request: HttpRequest, sentence: str) -> HttpResponse:
+    """Status 403: the account, the provider or the proxy must change before the next try."""
+    return render(request, "registration/refused.html", {"sentence": sentence}, status=403)
 
 
 class AccountAdapter(DefaultAccountAdapter):

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from delayboard.models import EVERYBODY, GroupRole
-from delayboard.models.group_role import LONGEST_VALUE
+from delayboard.models.account import LONGEST_VALUE
 from topology import audit
 from topology.models import Grant, Role
 

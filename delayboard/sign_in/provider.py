@@ -21,8 +21,8 @@ from django.contrib import auth
 from django.core.cache import cache
 from django.http import HttpRequest
 
+from delayboard.sign_in.accounts import refuse
 from delayboard.sign_in.groups import NoRole, find_roles, give_roles, read_values, require_roles
-from delayboard.sign_in.refusal import refuse
 from topology import audit
 
 PROVIDER = "company"

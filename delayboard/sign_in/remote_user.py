@@ -13,9 +13,8 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
-from delayboard.sign_in.accounts import CLOSED
+from delayboard.sign_in.accounts import CLOSED, refuse
 from delayboard.sign_in.groups import NoRole, find_roles, give_roles, read_values, require_roles
-from delayboard.sign_in.refusal import refuse
 from topology import audit
 
 BACKEND = "delayboard.sign_in.remote_user.ProxyUserBackend"

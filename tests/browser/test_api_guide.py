@@ -18,7 +18,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay import run_in_process
+from delayboard.management import run_in_process
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
 from tests.builders import make_broker, make_pair, make_user, running

@@ -6,7 +6,7 @@ import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from delayboard.log_repeats import EVERY_SECONDS, FORGET_SECONDS, MOST_KEYS, RepeatFilter
+from delayboard.log_format import EVERY_SECONDS, FORGET_SECONDS, MOST_KEYS, RepeatFilter
 
 
 class Clock:

@@ -16,8 +16,9 @@ from django.utils import timezone
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parked import park_queue, park_request
-from delayboard.dead_letters.replay import batch_state, make_draft, outcome, run_in_process
+from delayboard.dead_letters.replay import batch_state, make_draft, outcome
 from delayboard.dead_letters.replay.options import Options
+from delayboard.management import run_in_process
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,

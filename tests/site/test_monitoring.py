@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from analytics.models import Gap, Minute, Recording, Slo
-from delayboard import health
 from delayboard.metrics import BoardCollector
 from delayboard.models import BackgroundTask, CounterSample, MessageGroup
+from delayboard.views import monitoring
 from tests.builders import make_broker, make_pair
 from topology import snapshots
 from topology.models import Broker, State
@@ -36,7 +36,7 @@ TOKEN = {"Authorization": "Bearer a-token"}
 @pytest.fixture(autouse=True)
 def a_broker_that_answers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "silent", lambda brokers: [])
-    monkeypatch.setattr(health, "_migrated", set[str]())
+    monkeypatch.setattr(monitoring, "_migrated", set[str]())
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_what_fails_is_named_to_those_who_may_read_metrics(
 
 
 def test_a_clock_that_is_wrong_is_named(token: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "measure_skew", lambda: timedelta(seconds=-61))
+    monkeypatch.setattr(monitoring, "measure_skew", lambda: timedelta(seconds=-61))
     found = ready(TOKEN)[1]["checks"]["clock"]
     assert found.startswith("The clock of this host is 61.0 s behind the database's.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topology.clients.attempts import count_failures
+from topology.clients.describe import count_failures
 
 REDELIVERY_STAMP = "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp"
 

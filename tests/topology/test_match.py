@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from tests.topology import strategies
 from tests.topology.walks import topic_matches
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.routing.matching.headers import headers_match
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import Index, Trie, headers_match
 from topology.routing.matching.match import Matched, keys_of, match
-from topology.routing.matching.topic import Trie
 
 
 def routed(found: Definitions, exchange: str, *keys: str, **headers: Any) -> list[str]:

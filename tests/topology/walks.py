@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.routing.matching.topic import Trie
+from topology.routing.matching.index import Trie
 from topology.routing.outcome import RouteOutcome, Walk
 
 OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)

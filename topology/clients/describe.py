@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +11,11 @@ from typing import Any
 
 from topology.clients.conventions import Convention, built_in
 from topology.clients.forms import FORMS
-from topology.clients.parts import Parts, Pointer
-from topology.message import Message
+from topology.clients.parts import ANY, Parts, Pointer
+from topology.message import ATTEMPT_HEADER, Headers, Message
 
+# What Symfony's default serializer, PHP's own, writes into the body.
+_STAMP_IN_BODY = re.compile(rb'RedeliveryStamp\\0retryCount\\";i:([0-9]{1,6});')
 # Why a message failed that its consumer published to an error queue itself: no word of RabbitMQ.
 REPUBLISHED = "republished"
 
@@ -108,3 +111,31 @@ def _read_facts(convention: Convention, parts: Parts) -> dict[str, Any]:
                 values[name] = value
                 break
     return values
+
+
+@cache
+def _list_counters() -> Sequence[Pointer]:
+    """The headers in which libraries count failures, and that of our examples."""
+    facts = (fact for one in built_in() for fact in one.facts.get("attempt", ()))
+    counting = [fact.pointer for fact in facts if fact.form == "failures"]
+    return (
+        ("headers", ATTEMPT_HEADER),
+        *dict.fromkeys(one for one in counting if one[0] == "headers"),
+    )
+
+
+def count_failures(headers: Headers, queue: str, body: bytes = b"") -> int:
+    """Failures so far in this queue; 0 where the client counts none.
+
+    `body`: of messages whose library may count there.
+    """
+    parts: Parts | None = None
+    for pointer in _list_counters():
+        if pointer[1] not in headers:
+            continue
+        parts = parts or Parts(headers, b"", "")
+        found: Any = parts.get(tuple(queue if step == ANY else step for step in pointer))
+        if number := FORMS["number"](found):
+            return int(number)
+    counts = _STAMP_IN_BODY.findall(body)
+    return int(counts[-1]) if counts else 0

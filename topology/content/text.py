@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Between the thousands of a number.
 NARROW_SPACE = "\u202f"
@@ -107,3 +108,22 @@ def isolate_names(sentence: str) -> str:
     A quoted name is set apart as a whole, any other word by word.
     """
     return _EITHER.sub(lambda found: f"{FIRST_STRONG}{found[0]}{POP}", visible(sentence))
+
+
+def fits(pieces: Sequence[str], text: str) -> bool:
+    """Whether the whole text is the pieces with any signs between them; one is the text itself.
+
+    In one pass, whatever both hold.
+    """
+    first, *rest = pieces
+    if not rest:
+        return text == first
+    if not text.startswith(first):
+        return False
+    place = len(first)
+    for piece in rest[:-1]:
+        found = text.find(piece, place)
+        if found < 0:
+            return False
+        place = found + len(piece)
+    return len(text) - len(rest[-1]) >= place and text.endswith(rest[-1])

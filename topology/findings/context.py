@@ -32,10 +32,8 @@ from topology.patterns.pattern import Use
 from topology.routing.context import Circumstances, merge_consumers
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import find_reasons
-from topology.routing.matching.headers import NEWEST
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import NEWEST, Index, MessageKeys
 from topology.routing.matching.match import Unknown
-from topology.routing.matching.message_keys import MessageKeys
 from topology.routing.message_copy import Copy
 from topology.routing.outcome import RouteOutcome, Walk
 from topology.routing.queue_wait import Dies

@@ -11,8 +11,7 @@ from topology.definitions import Queue
 from topology.message import Forwarder
 from topology.routing.consumer import Consumer, delivery_limit
 from topology.routing.cycle import count_of
-from topology.routing.matching.headers import NEWEST
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import NEWEST, Index
 from topology.routing.message_copy import Copy
 
 

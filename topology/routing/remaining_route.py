@@ -14,8 +14,7 @@ from topology.routing.consumer import Consumer
 from topology.routing.context import Circumstances
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
 from topology.routing.forwarder import count_from_now, forward_copy
-from topology.routing.matching.headers import NEWEST
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import NEWEST, Index
 from topology.routing.matching.match import keys_of
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import RouteOutcome, Walk

@@ -22,8 +22,7 @@ from topology.routing.cycle import (
 )
 from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching import delayed_exchange
-from topology.routing.matching.headers import NEWEST
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import NEWEST, Index
 from topology.routing.matching.match import Matched, find_deciding, keys_of, match
 from topology.routing.message_copy import Copy, add_times
 from topology.routing.outcome import Cause, Ending, Hop, RouteOutcome, Walk

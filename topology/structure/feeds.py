@@ -12,9 +12,8 @@ from topology.definitions import Definitions
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import find_reasons
 from topology.routing.matching.delayed_exchange import kind_of
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import Index, MessageKeys
 from topology.routing.matching.match import match
-from topology.routing.matching.message_keys import MessageKeys
 
 # Deaths that are failures; an expiry is the end of a delay.
 FAILURES = ("rejected", "maxlen", "delivery_limit")

@@ -20,8 +20,7 @@ from typing import TypeAlias
 from topology.clients.dramatiq import find_held
 from topology.definitions import Binding, BrokerObject, Definitions, Queue, has_dead_letter_name
 from topology.routing.matching.delayed_exchange import kind_of
-from topology.routing.matching.index import Index
-from topology.routing.matching.message_keys import MessageKeys
+from topology.routing.matching.index import Index, MessageKeys
 from topology.structure.chain import DELAYED_RETRY, Chain, Entry, Exit, bindings_into
 from topology.structure.held import make_held
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
-from topology.clients.attempts import count_failures
+from topology.clients.describe import count_failures
 from topology.deaths import Death, History, newest_death, read_history
 from topology.definitions import DELAY_HEADER, Queue
 from topology.routing.matching.index import Index

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.replay import batch_state, make_draft, options, run_in_process
+from delayboard.dead_letters.replay import batch_state, make_draft, options
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown
 from delayboard.dead_letters.search import QueryError
-from delayboard.management import replay_output
+from delayboard.management import replay_output, run_in_process
 from delayboard.management.acting_user import find_user
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import MessageGroup, ReplayBatch

@@ -19,6 +19,7 @@ from analytics.recorder import firehose_switch as switch
 from delayboard.dead_letters.retrying import waits_in_work_queue
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob, PublishTemplate
+from delayboard.models.background_task import PUBLISH_JOBS, is_missing
 from delayboard.publishing.form_offers import (
     Offers,
     TemplateError,
@@ -26,7 +27,7 @@ from delayboard.publishing.form_offers import (
     make_offers,
     save_template,
 )
-from delayboard.publishing.publish_job import request_job
+from delayboard.publishing.publish_job import make_job_version, read_id_base, request_job, stop_job
 from delayboard.publishing.publish_message import (
     AlreadySent,
     Observer,
@@ -226,3 +227,31 @@ def _published(
         messages.error(request, f"Nothing was published. {error}")
         return _page(request, form, context)
     return redirect("publish_job" if is_many else "publication", pk=outgoing.id)
+
+
+@require_safe
+def publish_job(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    job = _job(request, pk, Role.VIEWER)
+    context = {
+        "job": job,
+        "broker": job.broker,
+        "id_base": read_id_base(job),
+        "live_version": make_job_version(job),
+        "may_operate": access.may(request.user, job.broker, Role.OPERATOR),
+        "worker_is_missing": is_missing(PUBLISH_JOBS),
+    }
+    return render(request, "delayboard/publish_job.html", context)
+
+
+@require_POST
+def publish_job_stop(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    if not stop_job(request.user, _job(request, pk, Role.OPERATOR)):
+        messages.error(request, "The job is not stopped, because it has ended.")
+    return redirect("publish_job", pk=pk)
+
+
+def _job(request: HttpRequest, pk: uuid.UUID, role: Role) -> PublishJob:
+    rows = PublishJob.objects.select_related("broker", "topology", "work", "created_by")
+    job = get_object_or_404(rows, pk=pk)
+    access.require(request.user, job.broker, role)
+    return job

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.models import EVERYBODY, GroupRole
-from delayboard.models.group_role import LONGEST_VALUE
+from delayboard.models.account import LONGEST_VALUE
 from delayboard.sign_in.provider import PROVIDER
 from delayboard.views.show_refusal import show_refusal
 from topology import access, audit

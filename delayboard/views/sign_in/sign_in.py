@@ -15,6 +15,7 @@ from django.contrib import messages
 from django.contrib.auth import BACKEND_SESSION_KEY
 from django.contrib.auth import views as accounts
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -22,11 +23,19 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from delayboard.sign_in import remote_user
-from delayboard.sign_in.forms import GuardedForm
+from delayboard.sign_in.accounts import refuse
 from delayboard.sign_in.link import InvalidLink, read_link
 from delayboard.sign_in.provider import ID_TOKEN, CompanyProvider, ProviderError, sign_out_address
-from delayboard.sign_in.refusal import refuse
+from delayboard.sign_in.throttle import CHECKING
 from topology import audit
+
+
+class GuardedForm(AuthenticationForm):
+    """Guesses at once are checked one after another."""
+
+    def clean(self) -> dict[str, Any]:
+        with CHECKING:
+            return super().clean()
 
 
 class SignInView(accounts.LoginView):

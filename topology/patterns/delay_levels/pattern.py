@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from topology.clients.attempts import count_failures
+from topology.clients.describe import count_failures
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, is_own_queue, is_tap
 from topology.message import Route

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from topology.clients.attempts import count_failures
+from topology.clients.describe import count_failures
 from topology.definitions import (
     DELAY_HEADER,
     DELAYED_TYPE,

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from topology.definitions import Exchange
 from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kind_of
-from topology.routing.matching.headers import NEWEST, headers_match
-from topology.routing.matching.index import Index
+from topology.routing.matching.index import NEWEST, Index, headers_match
 
 FORESEEABLE = ("direct", "fanout", "topic", "headers")
 # A shortstr of the protocol: one byte of length.

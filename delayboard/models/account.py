@@ -1,11 +1,15 @@
-"""Tokens of programs that use the API, and the answers to their changes."""
+"""What belongs to an account: tokens of programs, their answers, roles of groups, preferences."""
 
 from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
 
-from topology.models import Role
+from topology.models import Broker, Role
+
+# Matches everybody whom the provider or the proxy signs in.
+EVERYBODY = "*"
+LONGEST_VALUE = 200
 
 
 class ApiToken(models.Model):
@@ -54,3 +58,39 @@ class ApiAnswer(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class GroupRole(models.Model):
+    """`broker` None means every broker. A value may have a role on several brokers."""
+
+    value = models.CharField(max_length=LONGEST_VALUE)
+    broker = models.ForeignKey(Broker, models.CASCADE, null=True, blank=True)
+    role = models.PositiveSmallIntegerField(choices=Role.choices)
+
+    class Meta:
+        ordering = ("value", "pk")
+        # Two constraints, as of Grant.
+        constraints = (
+            models.UniqueConstraint(fields=("value", "broker"), name="one_role_per_group_broker"),
+            models.UniqueConstraint(
+                fields=("value",), condition=models.Q(broker=None), name="one_role_per_group"
+            ),
+        )
+
+    def __str__(self) -> str:
+        where = self.broker.name if self.broker else "every broker"
+        return f"{self.value}: {self.get_role_display()} of {where}"
+
+
+class Preference(models.Model):
+    """How pages look for one user; without a `time_zone`, times are in that of the site.
+
+    `columns` has the chosen columns of lists, as `delayboard.columns` reads them.
+    """
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    time_zone = models.CharField(max_length=64, blank=True, default="")
+    columns = models.JSONField(blank=True, default=dict)
+
+    def __str__(self) -> str:
+        return f"preferences of {self.user}"
