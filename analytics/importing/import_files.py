@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -23,6 +24,7 @@ from analytics.log import IMPORT_LOCK, LogError, make_folder, sync_folder, take_
 from analytics.mappings.mapping import QUALITIES, LogMapping
 from analytics.models.run import RunState
 from analytics.recorder.traces import Watched
+from analytics.results.period import EARLIEST_DAY
 from topology import snapshots
 from topology.definitions import Queue
 from topology.models import Broker, Topology
@@ -31,6 +33,8 @@ from topology.structure.copies import Phase
 
 # In the log, so that a file is moved by its name alone; no reader of days looks there.
 SCRATCH = "_import"
+# The days whose figures the lines of imports change, until their runs are requested.
+DAYS_FILE = ".import-days.json"
 # Spark's work on the lines and the new files, as a multiple of what is imported.
 ROOM = 4
 EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit", "publish"})
@@ -81,9 +85,13 @@ def import_files(
     mapping: LogMapping | None = None,
     scope: Scope | None = None,
     is_dry: bool = False,
+    is_reported: bool = True,
     progress: Progress = lambda *_: None,
 ) -> ImportResult:
     """Import these files and folders; with `is_dry` find out only what that would do.
+
+    `is_reported`: `request_reports` is called afterwards. If it is not, because the import was
+    interrupted, a later call requests the runs of the days that have lines of it.
 
     Raises Refused when nothing was done, LogError when the log cannot be written (then what was
     added stays, and another import completes it), launch.LaunchError when the job fails.
@@ -103,8 +111,11 @@ def import_files(
             raise Busy("Another import is running. Try again after it ends.")
         with _scratch(log) as work:
             try:
-                staged = stage(sources, work, scope, pulse=partial(progress, 0, 0))
                 # The recorder writes to the same disk: an import must not be what fills it.
+                room = disk.read_disk_space(work)
+                most_bytes = room.free // (1 + ROOM) if room else None
+                pulse = partial(progress, 0, 0)
+                staged = stage(sources, work, scope, most_bytes=most_bytes, pulse=pulse)
                 needed, room = ROOM * staged.size(work), disk.read_disk_space(work)
                 if room and room.free < needed:
                     raise Refused(
@@ -112,15 +123,19 @@ def import_files(
                         f"{room.free >> 20} MiB. Free disk space on the disk of the event log."
                     )
                 summary = _run(log, work, staged, progress)
-                out = work / "out"
-                by_day = _count_days(out) if is_dry else publish(out, log, uuid4().hex[:12])
+                out, by_day = work / "out", _count_days(work / "out")
+                days = {*by_day, *map(date.fromisoformat, summary["entered"])} if by_day else set()
+                if not is_dry:
+                    if is_reported and days:
+                        _note_days(log, days)
+                    publish(out, log, uuid4().hex[:12])
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise LogError(
                     f"Delayboard cannot write the event log in {log}: {reason}."
                 ) from error
-    outcome = _outcome(sources, summary, staged, by_day)
-    return replace(outcome, skipped=scope.skipped if scope else ())
+    outcome = _outcome(sources, summary, staged, sum(by_day.values()))
+    return replace(outcome, days=sorted(days), skipped=scope.skipped if scope else ())
 
 
 def read_scope(
@@ -164,12 +179,44 @@ def _ttls(broker: Broker, known: Sequence[Queue]) -> dict[str, int]:
     return {q.name: q.message_ttl_ms for q in waiting if q.message_ttl_ms is not None}
 
 
-def request_reports(outcome: ImportResult) -> tuple[list[date], list[date]]:
-    """Request the figures of the days that changed; returns requested days and impossible ones."""
-    today = datetime.now(UTC).date()
-    runs = {day: nightly.request_run(day) for day in outcome.days if day <= today}
+def request_reports(days: Iterable[date] = ()) -> tuple[list[date], list[date]]:
+    """Request the figures of these days, and of those that an interrupted import changed; returns
+    requested days and those that are computed at present. Raises LogError.
+    """
+    log, today = Path(settings.EVENT_LOG).absolute(), datetime.now(UTC).date()
+    # What runs now requests the days that it noted itself.
+    with take_lock(log, IMPORT_LOCK) as nobody_imports:
+        noted = _noted_days(log) if nobody_imports else set()
+        wanted = sorted(day for day in {*days, *noted} if EARLIEST_DAY <= day <= today)
+        runs = {day: nightly.request_run(day) for day in wanted}
+        if noted:
+            (log / DAYS_FILE).unlink()
     busy = [day for day, run in runs.items() if run.state == RunState.RUNNING]
     return [day for day in runs if day not in busy], busy
+
+
+def has_noted_days() -> bool:
+    """Whether an import changed days whose runs nobody has requested, or goes on."""
+    return (Path(settings.EVENT_LOG) / DAYS_FILE).exists()
+
+
+def _noted_days(log: Path) -> set[date]:
+    try:
+        return set(map(date.fromisoformat, json.loads((log / DAYS_FILE).read_text())))
+    except FileNotFoundError:
+        return set()
+
+
+def _note_days(log: Path, days: Iterable[date]) -> None:
+    """Durably, before the first line is in the log. Raises OSError."""
+    text = json.dumps(sorted(day.isoformat() for day in {*days, *_noted_days(log)}))
+    aside = log / f"{DAYS_FILE}.new"
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file)
+    aside.rename(log / DAYS_FILE)
+    sync_folder(log)
 
 
 @contextmanager
@@ -193,7 +240,7 @@ def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[s
 
 
 def _count_days(out: Path) -> dict[date, int]:
-    """How many lines `publish` would add, by day."""
+    """How many lines `publish` adds, by day."""
     found: Counter[date] = Counter()
     for path in out.glob("date=*/hour=*/*.txt"):
         with path.open("rb") as lines:
@@ -205,9 +252,8 @@ def _outcome(
     sources: Sequence[Source],
     summary: Mapping[str, Any],
     staged: Staged,
-    by_day: Mapping[date, int],
+    added: int,
 ) -> ImportResult:
-    entered = map(date.fromisoformat, summary["entered"])
     problems = [
         Problem(staged.name_of(problem["file"]), problem["number"], problem["why"])
         for problem in summary["problems"]
@@ -217,10 +263,9 @@ def _outcome(
     return ImportResult(
         files=len(sources),
         read=summary["read"],
-        added=sum(by_day.values()),
+        added=added,
         malformed=summary["malformed"],
         problems=problems,
-        days=sorted({*by_day, *entered}) if by_day else [],
         ignored=summary["ignored"],
         events=summary["events"],
         topologies=summary["topologies"],
@@ -228,30 +273,18 @@ def _outcome(
     )
 
 
-def publish(out: Path, log: Path, name: str) -> dict[date, int]:
-    """Move `out/date=…/hour=…/*.txt` to the hours of the log, oldest first; lines by day.
+def publish(out: Path, log: Path, name: str) -> None:
+    """Move `out/date=…/hour=…/*.txt` to the hours of the log, oldest first.
 
     Both lie on one file system. A crash in between leaves some of the hours in the log and none
     of the others. Raises OSError.
     """
-    added: Counter[date] = Counter()
     for hour in sorted(out.glob("date=*/hour=*")):
-        day = hour.parent.name
-        folder = log / day / hour.name
+        folder = log / hour.parent.name / hour.name
         make_folder(folder)
         for number, part in enumerate(sorted(hour.glob("*.txt")), start=1):
-            added[date.fromisoformat(day.removeprefix("date="))] += _settle(part)
+            part.chmod(0o640)
+            with part.open("rb") as file:
+                os.fsync(file)
             part.rename(folder / f"import.{name}-{number}.jsonl")
         sync_folder(folder)
-    return dict(added)
-
-
-def _settle(part: Path) -> int:
-    """Get the file to disk; its lines."""
-    part.chmod(0o640)
-    lines = 0
-    with part.open("rb") as file:
-        while piece := file.read(1024 * 1024):
-            lines += piece.count(b"\n")
-        os.fsync(file)
-    return lines

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -20,11 +21,12 @@ from django.utils import timezone
 from analytics import launch
 from analytics.importing.import_files import (
     ImportResult,
+    has_noted_days,
     import_files,
     read_scope,
     request_reports,
 )
-from analytics.importing.sources import Busy, Refused, Source, find, propose, read_head
+from analytics.importing.sources import HEAD_BYTES, Busy, Refused, Source, find, propose, read_head
 from analytics.importing.staging import PROBLEM_MARK, NoTable, is_document, read_lines
 from analytics.log import LogError, make_folder, name_of
 from analytics.mappings.mapping import LogMapping, load_shipped, parse
@@ -108,11 +110,9 @@ def first_records(path: Path, mapping: LogMapping) -> list[dict[str, Any] | str]
     """
     found: list[dict[str, Any] | str] = []
     (source,) = find([path], mapping=mapping)
-    if source.format == "parquet" or (
-        is_document(source) and path.stat().st_size > LARGEST_PREVIEWED
-    ):
+    if source.format == "parquet":
         return []
-    for line in _lines(source):
+    for line in _first_lines(source):
         if line.startswith(PROBLEM_MARK):
             found.append(line[1:].decode(errors="replace"))
         elif line:
@@ -126,10 +126,17 @@ def first_records(path: Path, mapping: LogMapping) -> list[dict[str, Any] | str]
     return found
 
 
-def _lines(source: Source) -> Iterable[bytes]:
+def _first_lines(source: Source) -> Iterable[bytes]:
+    """Of the begin of the file, however much it unpacks to."""
+    most = LARGEST_PREVIEWED if is_document(source) else HEAD_BYTES
     try:
         with source.open() as file:
-            yield from read_lines(source, file)
+            head, rest = file.read(most), file.read(1)
+        if rest and is_document(source):
+            return
+        if rest and b"\n" in head:
+            head = head[: head.rindex(b"\n") + 1]
+        yield from read_lines(source, BytesIO(head))
     except (NoTable, EOFError, UnicodeDecodeError) as error:
         raise Refused(f"The file {error}.") from error
     except (zlib.error, gzip.BadGzipFile) as error:
@@ -178,7 +185,11 @@ def delete_upload(row: LogImport) -> None:
 
 
 def claim_own(owner: str) -> Work | None:
-    """The oldest import whose file is on this host."""
+    """The oldest import whose file is on this host. First the runs of what an interrupted import
+    has added are requested.
+    """
+    if has_noted_days():
+        request_reports()
     host = name_of(Path(settings.EVENT_LOG))
     own = LogImport.objects.filter(host=host).values("pk")
     rows = Work.objects.filter(kind=KIND, subject__in=own, ended_at=None).order_by("pk")[:10]
@@ -220,8 +231,7 @@ def attend(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:
         raise work.Failed(str(error).replace(row.path, row.file_name)) from error
     store_result(row, outcome)
     if not row.is_dry:
-        if outcome.days:
-            request_reports(outcome)
+        request_reports(outcome.days)
         delete_upload(row)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import IO, Any, AnyStr, BinaryIO
 
 import orjson
 
@@ -54,7 +54,7 @@ NEEDED = ("event_id", "kind", "recorded_at")
 PIECE_BYTES, LINES_A_PULSE = 16 * 1024 * 1024, 2_000
 LARGEST_DOCUMENT = 512 * 1024 * 1024
 PROBLEM_MARK = b"!"
-LONGEST_CELL = 64 * 1024 * 1024
+LONGEST_LINE = LONGEST_CELL = 64 * 1024 * 1024
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _BOOLEANS = {"true": True, "false": False}
 
@@ -86,10 +86,11 @@ def stage(
     work: Path,
     scope: Scope | None,
     *,
+    most_bytes: int | None = None,
     pulse: Callable[[], None] = lambda: None,
 ) -> Staged:
     """`pulse` is called again and again. Raises Refused for a file that cannot be read as what it
-    is; OSError for the folder's.
+    is, and once more than `most_bytes` would be written; OSError for the folder's.
     """
     for folder in FOLDERS:
         (work / folder).mkdir()
@@ -106,7 +107,16 @@ def stage(
         if is_linked:
             place.symlink_to(source.path.absolute())
         else:
-            _write_out(source, place, scope, pulse)
+            with place.open("wb") as out:
+                for piece in _pieces(source, scope, pulse):
+                    if most_bytes is not None:
+                        most_bytes -= len(piece)
+                        if most_bytes < 0:
+                            raise Refused(
+                                f"{source.path} becomes larger, when it is read, than the disk of "
+                                "the event log has room for. Free disk space, or import a part."
+                            )
+                    out.write(piece)
         placed[f"{folder}/{place.name}"] = source
     return Staged(placed)
 
@@ -123,26 +133,26 @@ def _choose_folder(source: Source) -> tuple[str, bool]:
     return ("mapped", True) if is_lines else ("records", False)
 
 
-def _write_out(source: Source, place: Path, scope: Scope | None, pulse: Callable[[], None]) -> None:
-    with place.open("wb") as out:
-        try:
-            with source.open() as file:
-                if source.mapping is None and source.format == "json":
-                    while piece := file.read(PIECE_BYTES):
-                        out.write(piece)
-                        pulse()
-                    return
-                for number, line in enumerate(read_lines(source, file)):
-                    if number % LINES_A_PULSE == 0:
-                        pulse()
-                    if source.is_trace:
-                        assert scope is not None
-                        line = _line_of_trace(line, source, scope)
-                    out.write(line + b"\n")
-        except (EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
-        except NoTable as error:
-            raise Refused(f"{source.path} {error}.") from error
+def _pieces(source: Source, scope: Scope | None, pulse: Callable[[], None]) -> Iterator[bytes]:
+    """What Spark reads of a file: of a packed one of events as it is, else line by line."""
+    try:
+        with source.open() as file:
+            if source.mapping is None and source.format == "json":
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+                    pulse()
+                return
+            for number, line in enumerate(read_lines(source, file)):
+                if number % LINES_A_PULSE == 0:
+                    pulse()
+                if source.is_trace:
+                    assert scope is not None
+                    line = _line_of_trace(line, source, scope)
+                yield line + b"\n"
+    except (EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
+    except NoTable as error:
+        raise Refused(f"{source.path} {error}.") from error
 
 
 def is_document(source: Source) -> bool:
@@ -159,15 +169,23 @@ def read_lines(source: Source, file: BinaryIO) -> Iterator[bytes]:
     mapping = source.mapping
     if source.format == "csv":
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            yield from lines_of_table(text, mapping)
+            yield from lines_of_table(_bounded_lines(text), mapping)
     elif source.format == "text":
         assert mapping is not None
         with io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace") as text:
-            yield from _lines_of_text(text, mapping)
+            yield from _lines_of_text(_bounded_lines(text), mapping)
     elif mapping is not None and is_document(source):
         yield from _lines_of_document(file, mapping)
     else:
-        yield from map(bytes.strip, file)
+        yield from map(bytes.strip, _bounded_lines(file))
+
+
+def _bounded_lines(file: IO[AnyStr]) -> Iterator[AnyStr]:
+    """A packed file of one line may be larger than the memory. Raises NoTable."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise NoTable(f"has a line of more than {LONGEST_LINE >> 20} MiB")
+        yield line
 
 
 def _lines_of_text(text: Iterable[str], mapping: LogMapping) -> Iterator[bytes]:
@@ -213,7 +231,7 @@ def _lines_of_document(file: BinaryIO, mapping: LogMapping) -> Iterator[bytes]:
 
 
 class NoTable(ValueError):
-    """The first row contains none of the required columns; the message lists them."""
+    """The file cannot be read as what it seems to be; the message says why, without its subject."""
 
 
 def lines_of_table(text: Iterable[str], mapping: LogMapping | None = None) -> Iterator[bytes]:

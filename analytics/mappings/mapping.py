@@ -160,11 +160,7 @@ class LogMapping:
         and `topology` are `defaults`. Raises RecordError.
         """
         record = self.open(record)
-        matching = [rule for rule in self.rules if rule.when(record)]
-        if not matching:
-            return []
-        record_id = _hash_record(record, defaults.get("broker", ""))
-        return [_make_event(rule, record, record_id, defaults) for rule in matching]
+        return [_make_event(rule, record, defaults) for rule in self.rules if rule.when(record)]
 
     def read_trace(self, record: Record) -> dict[str, Any]:
         """The record as a line of the tracing plugin."""
@@ -172,11 +168,6 @@ class LogMapping:
         record = self.open(record)
         found = {name: _field(name, source, record) for name, source in self.trace.items()}
         return {name: value for name, value in found.items() if value is not _MISSING}
-
-
-def is_ours(event: MessageEvent) -> bool:
-    """Whether the id is a hash, so that equal records of a file need a number each."""
-    return event.event_id.startswith(LOG_ID)
 
 
 def find_value(record: Any, path: str) -> Any:
@@ -208,17 +199,14 @@ def has_value(record: Any, path: str) -> bool:
 # --- From a record to an event
 
 
-def _make_event(
-    rule: Rule, record: Record, record_id: str, defaults: Mapping[str, str]
-) -> MessageEvent:
+def _make_event(rule: Rule, record: Record, defaults: Mapping[str, str]) -> MessageEvent:
     found: dict[str, Any] = {}
     for name, source in rule.fields.items():
         value = _field(name, source, record)
         if value is not _MISSING:
             found[name] = value
-    for name, value in defaults.items():
-        if not found.get(name) and value:
-            found[name] = value
+    added = {name: text for name, text in defaults.items() if text and not found.get(name)}
+    found |= added
     for name in ("recorded_at", "broker", "topology"):
         if not found.get(name):
             raise RecordError(_explain_missing(name, rule))
@@ -238,8 +226,10 @@ def _make_event(
     if "published_at" in found:
         found.setdefault("published_at_source", "import")
     found.setdefault("caught_up", True)
+    # Of another topology that was named beside the log, they are other events.
+    place = [defaults.get("broker", ""), *([added["topology"]] if "topology" in added else [])]
     event = MessageEvent(
-        event_id=found.pop("event_id", "") or f"{LOG_ID}{record_id}:{rule.kind}",
+        event_id=found.pop("event_id", "") or f"{LOG_ID}{_hash_record(record, place)}:{rule.kind}",
         kind=rule.kind,
         source="import",
         **found,
@@ -262,10 +252,10 @@ def _content_of(event: MessageEvent) -> str:
     return hashlib.sha256("\0".join(place).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _hash_record(record: Record, broker: str) -> str:
+def _hash_record(record: Record, place: Sequence[str]) -> str:
     """The same for a line, a row of a table and a record in an envelope, in whatever order."""
     options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-    text = orjson.dumps([broker, record], option=options, default=make_encodable)
+    text = orjson.dumps([*place, record], option=options, default=make_encodable)
     return hashlib.sha256(text).hexdigest()[:32]
 
 

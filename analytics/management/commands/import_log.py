@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,11 @@ class Command(BoardCommand):
                 mapping=mapping,
                 scope=_read_scope(options["broker"], options["topology"], mapping),
                 is_dry=options["dry_run"],
+                is_reported=not options["no_reports"],
                 progress=self._progress,
             )
         except KeyboardInterrupt:
+            request_reports()
             self.stderr.write(
                 "Import stopped. The event log keeps the added lines; run the import again for "
                 "the rest."
@@ -85,8 +87,8 @@ class Command(BoardCommand):
         if not options["dry_run"]:
             broker = find_broker(options["broker"]) if options["broker"] else None
             record_command(options["files"], broker, mapping, outcome)
-        if outcome.days and not options["dry_run"] and not options["no_reports"]:
-            self._request_reports(outcome)
+        if not options["dry_run"] and not options["no_reports"]:
+            self._request_reports(outcome.days)
         if outcome.malformed:
             sys.exit(ExitCode.PARTLY)
 
@@ -112,8 +114,8 @@ class Command(BoardCommand):
         for name in outcome.quality:
             self.stdout.write(f"Note: {QUALITIES[name]}")
 
-    def _request_reports(self, outcome: ImportResult) -> None:
-        wanted, busy = request_reports(outcome)
+    def _request_reports(self, days: Sequence[date]) -> None:
+        wanted, busy = request_reports(days)
         if wanted:
             self.stdout.write(
                 f"The worker will compute the reports of {', '.join(map(str, wanted))} again."
@@ -125,7 +127,7 @@ class Command(BoardCommand):
             )
 
         cutoff = LOG.cutoff(datetime.now(UTC))
-        if cutoff and outcome.days[0] < cutoff.date():
+        if cutoff and days and days[0] < cutoff.date():
             self.stdout.write(
                 f"Delayboard deletes lines from before {cutoff.date()} after their report "
                 f"({LOG.setting})."

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 
 from analytics import launch
 from analytics.events import encode
-from analytics.importing.import_files import ImportResult, read_scope, request_reports
+from analytics.importing import import_files, requested
+from analytics.importing.import_files import read_scope, request_reports
 from analytics.log import take_lock
 from analytics.models import Run
 from analytics.models.run import RunState
@@ -97,8 +98,26 @@ def test_a_report_that_is_being_made_is_not_asked_for_nor_one_of_a_day_to_come(d
     day = NOON.date()
     Run.objects.create(day=day, state=RunState.RUNNING)
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    outcome = ImportResult(files=1, read=1, added=1, malformed=0, days=[day, tomorrow])
-    assert request_reports(outcome) == ([], [day])
+    assert request_reports([date(1, 1, 1), day, tomorrow]) == ([], [day])
+
+
+def test_the_days_of_an_interrupted_import_are_requested_by_whoever_comes_next(
+    event_log: Path, db: None
+) -> None:
+    """Not while an import runs, which may be the one that noted them."""
+    event_log.mkdir(exist_ok=True)
+    import_files._note_days(event_log, [NOON.date()])
+    import_files._note_days(event_log, [NOON.date() + timedelta(days=1)])
+    with take_lock(event_log, "import"):
+        assert requested.claim_own("w") is None
+        assert not Run.objects.exists()
+    assert requested.claim_own("w") is None
+    assert sorted(run.day for run in Run.objects.filter(state=RunState.REQUESTED)) == [
+        NOON.date(),
+        NOON.date() + timedelta(days=1),
+    ]
+    assert not import_files.has_noted_days()
+    assert request_reports() == ([], [])
 
 
 def test_a_topology_that_cannot_be_read_is_named_and_the_others_read_the_trace(

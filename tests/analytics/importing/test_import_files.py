@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import orjson
@@ -27,7 +27,7 @@ from analytics.importing import import_files as importing
 from analytics.importing.import_files import ImportResult, import_files
 from analytics.importing.sources import Refused
 from analytics.importing.staging import Scope
-from analytics.log import LogError, take_lock
+from analytics.log import LogError, make_folder, take_lock
 from analytics.mappings.mapping import parse
 from tests.analytics.builders import (
     NOON,
@@ -84,6 +84,7 @@ class Imported:
     events: list[MessageEvent]
     after_a_kill: list[MessageEvent]
     half: list[MessageEvent]
+    noted: set[date]
     whole: ImportResult
     again: ImportResult
     left_behind: list[str]
@@ -100,14 +101,16 @@ def imported(tmp_path_factory: pytest.TempPathFactory, warm: RunModule) -> Impor
         kill_while_spark_works(log, in_forms)
         after_a_kill = logged(log)
         interrupt_while_moving(in_forms)
-        half = logged(log)
+        half, noted = logged(log), importing._noted_days(log)
         whole = import_files([in_forms])
+        (log / importing.DAYS_FILE).unlink()
         return Imported(
             log=log,
             original=original,
             events=events,
             after_a_kill=after_a_kill,
             half=half,
+            noted=noted,
             whole=whole,
             again=import_files([*all_again, original, in_forms]),
             left_behind=[path.name for path in log.iterdir() if not path.name.startswith("date=")],
@@ -162,16 +165,15 @@ def kill_while_spark_works(log: Path, forms: Path) -> None:
 def interrupt_while_moving(forms: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         moved = 0
-        settle = importing._settle
 
-        def fail_at_the_tenth(part: Path) -> int:
+        def fail_at_the_tenth(folder: Path) -> None:
             nonlocal moved
             moved += 1
             if moved == 10:
                 raise OSError(28, "No space left on device")
-            return settle(part)
+            make_folder(folder)
 
-        patch.setattr(importing, "_settle", fail_at_the_tenth)
+        patch.setattr(importing, "make_folder", fail_at_the_tenth)
         with pytest.raises(
             LogError, match=r"cannot write the event log in .*: no space left on device"
         ):
@@ -186,6 +188,8 @@ def test_a_kill_leaves_nothing_or_whole_files(imported: Imported) -> None:
     assert imported.after_a_kill == []
     assert 0 < len(imported.half) < len(imported.events)
     assert set(lines_of(imported.half)) < set(lines_of(imported.events))
+    # Whoever comes next requests the runs of what it left.
+    assert imported.noted >= {event.recorded_at.date() for event in imported.half}
 
 
 def test_the_log_then_holds_every_event_once_as_it_was_written(imported: Imported) -> None:
@@ -344,3 +348,31 @@ kind = "delivered"
     torn.write_bytes(b"PAR1 and so on PAR1")
     with pytest.raises(Refused, match=r"torn\.parquet is no readable Parquet file"):
         import_files([torn], mapping=parse(text, "test"), scope=scope)
+
+
+def test_equal_lines_of_two_files_and_of_another_topology_are_separate_events(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch, event_log: Path
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    mapping = parse(
+        """
+format = "json"
+[fields]
+recorded_at = "at"
+requested_delay_ms = "wait"
+[[events]]
+kind = "delivered"
+""",
+        "jobs",
+    )
+    line = orjson.dumps({"at": NOON.isoformat(), "wait": 5000})
+    files = [tmp_path / name for name in ("one.jsonl", "two.jsonl")]
+    write_lines(files[0], [line, line])
+    write_lines(files[1], [line])
+
+    def add(topology: str) -> int:
+        scope = Scope("main", "/", topology=topology)
+        return import_files(files, mapping=mapping, scope=scope).added
+
+    assert [add("orders"), add("orders"), add("billing")] == [3, 0, 3]
+    assert len({event.event_id for event in logged(event_log)}) == 6

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from typing import BinaryIO
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from analytics.importing import requested
-from analytics.importing.import_files import ImportResult, Problem
+from analytics import disk
+from analytics.disk import DiskSpace
+from analytics.importing import requested, staging
+from analytics.importing.import_files import ImportResult, Problem, import_files
+from analytics.importing.sources import HEAD_BYTES, Refused, Source
+from analytics.importing.staging import Scope, read_lines
+from analytics.mappings.mapping import load_shipped, parse
 from analytics.models import LogImport, SavedMapping
 from tests.analytics.builders import NOON
 from topology import work
@@ -177,3 +184,38 @@ def test_a_large_file_is_refused_before_it_is_read(
 
 def test_only_admins_of_all_brokers_import(client: Client, event_log: Path, db: None) -> None:
     assert client.post("/reports/imports/upload/", {}).status_code in (302, 403)
+
+
+def test_what_unpacks_to_much_is_previewed_from_its_begin_and_never_unpacked_whole(
+    admin_client: Client, event_log: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page reads a mebibyte; the import ends where the disk has no room for what it reads."""
+    begin = (FOLDER / "delay-csv.csv").read_bytes()
+    packed = gzip.compress(begin + begin.splitlines(keepends=True)[1] * 300_000, compresslevel=9)
+    row = upload(admin_client, "bomb.csv.gz", packed)
+    unpacked: list[int] = []
+
+    def count(source: Source, file: BinaryIO) -> Iterator[bytes]:
+        unpacked.append(len(file.read()))
+        file.seek(0)
+        return read_lines(source, file)
+
+    monkeypatch.setattr(requested, "read_lines", count)
+    assert "Recorded" in admin_client.get(f"/reports/imports/{row.pk}/").content.decode()
+    assert unpacked
+    assert max(unpacked) <= HEAD_BYTES
+    space = DiskSpace(50 * 1024 * 1024, 10**9)
+    monkeypatch.setattr(disk, "read_disk_space", lambda folder: space)
+    with pytest.raises(Refused, match=r"than the disk of the event log has room for\. Free"):
+        import_files(
+            [Path(row.path)],
+            mapping=parse(row.mapping_text, "delay-csv"),
+            scope=Scope("main", "/", topology="orders"),
+        )
+    assert not (event_log / "_import").exists()
+    monkeypatch.setattr(staging, "LONGEST_LINE", 1000)
+    one_line = event_log / "one.log.gz"
+    one_line.write_bytes(gzip.compress(b"x" * 2000))
+    text = load_shipped("rabbitmq-tracing-text")
+    with pytest.raises(Refused, match=r"one\.log\.gz has a line of more than 0 MiB"):
+        import_files([one_line], mapping=text, scope=Scope("main", "/"))
