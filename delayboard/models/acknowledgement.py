@@ -23,6 +23,8 @@ class Acknowledgement(models.Model):
     created_at = models.DateTimeField()
     # A problem that became an error since needs somebody again.
     severity = models.CharField(max_length=10, default="error")
+    # Another error of the same object needs somebody too.
+    error_kind = models.CharField(max_length=16, blank=True)
     until_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

@@ -36,6 +36,7 @@ def acknowledge(
     ):
         values = {"broker": broker, "username": name, "created_at": now, "until_at": until_at}
         values["severity"] = problem.severity
+        values["error_kind"] = problem.error_kind
         Acknowledgement.objects.update_or_create(identity=problem.identity, defaults=values)
 
 
@@ -54,7 +55,8 @@ def split(
     open_ones, acknowledged = [], []
     for one in found:
         row = rows.get(one.identity)
-        if row and row.severity in ("error", one.severity):
+        is_same = row is not None and row.error_kind == one.error_kind
+        if row and is_same and row.severity in ("error", one.severity):
             acknowledged.append((one, row))
         else:
             open_ones.append(one)

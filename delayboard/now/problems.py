@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -30,6 +31,7 @@ from delayboard.now.throughput import FlowLine
 from topology.content.text import count_of, count_text
 from topology.delays import format_span
 from topology.findings.hit import Severity as FindingSeverity
+from topology.graph.live_values import make_version
 from topology.models import (
     Broker,
     Drift,
@@ -101,7 +103,8 @@ class Problem:
 
     With a `key` the sentence may change while it is shown. `state` is the word for it beside its
     `topology`. `broker` is empty for problems of Delayboard itself. `is_rest` counts problems that
-    are not named. `since_at` is its begin as the worker saw it.
+    are not named. `since_at` is its begin as the worker saw it. `error` is the text of an error:
+    of another kind it is the same problem, and needs somebody again.
     """
 
     severity: Severity
@@ -114,10 +117,16 @@ class Problem:
     broker: int | None = None
     is_rest: bool = False
     since_at: datetime | None = None
+    error: str = ""
 
     @property
     def identity(self) -> str:
         return (self.key or self.sentence)[:LONGEST_IDENTITY]
+
+    @property
+    def error_kind(self) -> str:
+        """Equal for errors that differ in their numbers, which change with each attempt."""
+        return make_version(re.sub("[0-9]+", "", self.error)) if self.error else ""
 
 
 def read_missing_bindings(brokers: Sequence[Broker]) -> list[MissingBinding]:

@@ -237,8 +237,8 @@ def find_outages(
         link = Link("View broker", "topology:broker", (broker.slug,))
         if one.trouble:
             sentence = f"{broker.name}: {one.trouble}"
-            key, of = f"broker/{broker.pk}", broker.pk
-            yield Problem("error", ProblemKind.BROKER, sentence, link, key, broker=of)
+            key, of, kind = f"broker/{broker.pk}", broker.pk, ProblemKind.BROKER
+            yield Problem("error", kind, sentence, link, key, broker=of, error=one.trouble)
         if one.snapshot and not one.trouble:
             yield from _find_lost_nodes(broker, one.snapshot, link)
         if one.snapshot and one.snapshot.alarms:
@@ -309,8 +309,8 @@ def _task_failures(tasks: Sequence[BackgroundTask], silent: set[int]) -> Iterato
         failing = f"{first.name} and {len(rest)} more fail" if rest else f"{first.name} fails"
         # The text of an error may change with each attempt.
         sentence, key = f"{failing}: {error}", f"failing/{first.key}"
-        of = first.broker_id
-        yield Problem("error", ProblemKind.TASKS, sentence, SYSTEM, key, broker=of)
+        of, kind = first.broker_id, ProblemKind.TASKS
+        yield Problem("error", kind, sentence, SYSTEM, key, broker=of, error=error)
     for task in tasks:
         if task.is_late and not task.is_failing:
             sentence = f"{task.name} is late: no heartbeat for more than {format_span(LATE)}."

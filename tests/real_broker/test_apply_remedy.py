@@ -63,3 +63,18 @@ def test_what_is_made_for_a_topology_is_its_own_and_a_conflict_changes_nothing(
         apply_remedy(None, broker, "F10", changed, topology)
     with Management(broker.address) as management:
         assert observe(management).declared.queue("new") is None
+
+
+def test_a_policy_that_was_set_meanwhile_stays(broker_node: PrivateNode, vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    exported = EXAMPLES["F09"].failing.definitions()
+    call_api(broker_node, "POST", f"definitions/{vhost.name}", exported)
+    eventually(lambda: findings(vhost, "F09"), "the finding")
+    with Management(broker.address) as management:
+        remedy = make_remedy(findings(vhost, "F09")[0], observe(management))
+        assert remedy is not None
+        (policy,) = remedy.policies
+        management.set_policy("mine", policy.pattern, {"max-length": 7})
+        with pytest.raises(Refusal, match=r"The policy mine was set .* changed nothing"):
+            apply_remedy(None, broker, "F09", remedy, None)
+        assert [one["name"] for one in management.policies()] == ["mine"]

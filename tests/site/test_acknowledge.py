@@ -54,6 +54,14 @@ def test_an_operator_acknowledges_a_problem_and_withdraws_it(broker: Broker, pau
     ]
 
 
+def test_another_error_of_the_same_object_needs_somebody_again(broker: Broker) -> None:
+    first = Problem("error", ProblemKind.TASKS, "It fails.", key="failing/a", error="Try 1: full.")
+    acknowledge(None, first, broker, None)
+    assert split([replace(first, error="Try 2: full.")], timezone.now())[0] == []
+    other = replace(first, error="Try 3: refused.")
+    assert split([other], timezone.now())[0] == [other]
+
+
 def test_a_problem_that_became_an_error_needs_somebody_again(broker: Broker) -> None:
     soon = Problem("warning", ProblemKind.BROKER, "It expires.", key="certificate")
     acknowledge(None, soon, broker, None)

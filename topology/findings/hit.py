@@ -144,9 +144,10 @@ def insert_vhost(command: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy for queues; its `definition` has RabbitMQ's keys, such as "overflow"."""
+    """A policy for one queue; its `definition` has RabbitMQ's keys, such as "overflow"."""
 
     name: str
+    queue: str
     pattern: str
     definition: Arguments
 
@@ -295,4 +296,4 @@ def set_policy(name: str, queue: str, **definition: ArgumentValue) -> Replacemen
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '
         "--apply-to queues"
     )
-    return Replacement(command, f"policy {name}", Policy(name, pattern, Arguments(stated)))
+    return Replacement(command, f"policy {name}", Policy(name, queue, pattern, Arguments(stated)))

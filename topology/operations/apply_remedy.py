@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from topology import audit, snapshots
 from topology.broker.management.client import Management
+from topology.broker.management.policies import put_in_force
+from topology.findings.hit import Policy
 from topology.findings.remedy import Remedy, describe_policies
 from topology.models import Broker, Topology
 from topology.operations.ownership import (
@@ -34,6 +36,7 @@ def apply_remedy(
         plan = make_plan(remedy.objects, snapshot)
         if not plan.is_applicable:
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
+        _refuse_other_policies(management, remedy.policies)
         created = [change.object for change in plan.select("create")]
         details["created"] = [change.title for change in plan.select("create")]
         if owner is None:
@@ -45,6 +48,24 @@ def apply_remedy(
         for policy in remedy.policies:
             management.set_policy(policy.name, policy.pattern, policy.definition)
     return plan
+
+
+def _refuse_other_policies(management: Management, policies: Sequence[Policy]) -> None:
+    """RabbitMQ applies one policy to a queue, so a queue that got one meanwhile keeps it."""
+    found = management.policies() if policies else []
+    named = {one.get("name"): one for one in found}
+    for policy in policies:
+        there = named.get(policy.name, {})
+        given = (there.get("pattern"), there.get("definition"))
+        # The details of a queue name a new policy some seconds later.
+        queue = management.queue(policy.queue)
+        put_in_force([queue], found, [])
+        in_force = queue["policy"]
+        if given != (policy.pattern, dict(policy.definition)) and (there or in_force):
+            raise Refusal(
+                f"The policy {in_force or policy.name} was set since the plan was made. "
+                "Delayboard changed nothing. Open the finding again."
+            )
 
 
 @contextmanager

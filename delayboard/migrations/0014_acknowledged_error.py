@@ -1,0 +1,16 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("delayboard", "0013_approvals_and_severity"),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name="acknowledgement",
+            name="error_kind",
+            field=models.CharField(blank=True, default="", max_length=16),
+            preserve_default=False,
+        ),
+    ]
