@@ -33,12 +33,11 @@ from analytics.mappings.mapping import LogMapping, load_shipped, parse
 from analytics.mappings.propose import Choices, guess
 from analytics.mappings.values import RecordError
 from analytics.models import LogImport
+from analytics.models.imports import UPLOADS
 from topology import audit, work
 from topology.models import Broker, Work
 
 KIND = "import_log"
-# In the log, which has room; its name keeps every reader of days out.
-UPLOADS = "_uploads"
 PREVIEWED = 20
 LARGEST_PREVIEWED = 16 * 1024 * 1024
 PULSE_SECONDS = 0.5

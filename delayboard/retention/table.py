@@ -12,6 +12,7 @@ from analytics.models import Probe
 from analytics.retention import rules
 from analytics.retention.log_files import LOG
 from analytics.retention.rules import BATCH, Alive, RowRule, Rows, delete_batches, key_batches
+from analytics.retention.uploads import UPLOADED
 from delayboard.models import (
     AlertMessage,
     AlertProblem,
@@ -150,4 +151,4 @@ DEPTHS = RowRule("", 2, "", QueueDepth.objects.all(), "at")
 COUNTERS = RowRule("", 1, "", CounterSample.objects.all(), "at")
 # The files last: a disk that refuses to delete them holds up no rows.
 _OWN = (PUBLISH_JOBS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
-RULES = (*rules.RULES, *_OWN, DEPTHS, COUNTERS, *PARKED, LOG)
+RULES = (*rules.RULES, *_OWN, DEPTHS, COUNTERS, *PARKED, UPLOADED, LOG)

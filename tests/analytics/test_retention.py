@@ -11,22 +11,27 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from analytics.log import name_of
 from analytics.models import (
     Gap,
+    LogImport,
     LogPosition,
     Minute,
     Run,
     ScheduledBody,
     ScheduledMessage,
 )
+from analytics.models.imports import UPLOADS
 from analytics.retention import rules
 from analytics.retention import rules as batches
 from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import DELIVERED, GAPS, MINUTES, OVERDUE, clean
+from analytics.retention.uploads import UPLOADED
 from analytics.scheduled import projection
 from analytics.scheduled.summaries import counts
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from tests.analytics.day_lines import days
+from topology import work
 from topology.models import State, Topology
 
 pytestmark = pytest.mark.both_databases
@@ -226,3 +231,32 @@ def test_the_table_says_what_each_store_holds(topology: Topology, log: Path) -> 
     assert held[LOG].size == sum(path.stat().st_size for path in log.rglob("*.jsonl"))
     assert (held[DELIVERED].number, held[DELIVERED].oldest_at) == (1, old + timedelta(seconds=5))
     assert (held[OVERDUE].number, held[MINUTES].number, held[GAPS].oldest_at) == (1, 0, None)
+
+
+def test_an_upload_that_nobody_imported_goes_with_its_file_on_its_own_host(
+    settings: Settings, tmp_path: Path, db: None
+) -> None:
+    """An imported one stays, and so does one at work; a file without a row goes."""
+    settings.EVENT_LOG = tmp_path / "log"
+    folder = settings.EVENT_LOG / UPLOADS
+    folder.mkdir(parents=True)
+    host = name_of(settings.EVENT_LOG)
+    old, begun = NOW - 31 * DAY, work.create("import_log", 1, broker=None, user=None)
+    rows = {
+        name: LogImport.objects.create(
+            file_name=name, path=str(folder / name), host=host, created_at=old
+        )
+        for name in ("old", "new", "imported", "at work", "elsewhere")
+    }
+    LogImport.objects.update(created_at=old)
+    LogImport.objects.filter(pk=rows["new"].pk).update(created_at=NOW)
+    LogImport.objects.filter(pk=rows["imported"].pk).update(is_imported=True, path="")
+    LogImport.objects.filter(pk=rows["at work"].pk).update(work=begun)
+    LogImport.objects.filter(pk=rows["elsewhere"].pk).update(host="another")
+    for name in ("old", "new", "at work", "left"):
+        (folder / name).touch()
+        os.utime(folder / name, (old.timestamp(), old.timestamp()))
+    assert clean([UPLOADED], NOW) == {"Uploaded logs": 1}
+    assert sorted(path.name for path in folder.iterdir()) == ["at work", "new"]
+    assert {row.file_name for row in LogImport.objects.all()} == set(rows) - {"old"}
+    assert clean([UPLOADED], NOW) == {"Uploaded logs": 0}

@@ -20,6 +20,7 @@ from analytics.importing.sources import HEAD_BYTES, Refused, Source
 from analytics.importing.staging import Scope, read_lines
 from analytics.mappings.mapping import load_shipped, parse
 from analytics.models import LogImport, SavedMapping
+from analytics.models.imports import UPLOADS
 from tests.analytics.builders import NOON
 from topology import work
 from topology.models import AuditEntry, Broker, WorkState
@@ -140,7 +141,7 @@ def test_what_cannot_be_imported_fails_in_a_sentence(
     )
     change(admin_client, row, action="delete")
     assert row.path == ""
-    assert not any((event_log / requested.UPLOADS).iterdir())
+    assert not any((event_log / UPLOADS).iterdir())
 
 
 def test_a_file_that_is_being_read_is_not_deleted_and_a_deleted_one_not_imported(
@@ -169,7 +170,7 @@ def test_a_damaged_gzip_is_said_to_be_one_and_stays_deletable(
     row = upload(admin_client, "mine.csv.gz", bytes(packed))
     assert admin_client.get(f"/reports/imports/{row.pk}/").status_code == 200
     change(admin_client, row, action="delete")
-    assert not any((event_log / requested.UPLOADS).iterdir())
+    assert not any((event_log / UPLOADS).iterdir())
 
 
 def test_a_large_file_is_refused_before_it_is_read(
