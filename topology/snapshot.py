@@ -20,9 +20,10 @@ class QueueNumbers:
     The broker counts every `statistics interval` (5 s by default), so these are up to that much
     older than the snapshot. Rates are messages per second. `published` counts all publishes since
     RabbitMQ began to count; it and `publish_rate` do not include messages from other queues.
-    `consumed` counts all deliveries to consumers since then, without redeliveries. `reductions`
-    counts the work of the queue's process, and `still_ms` is how long there was none. `probes` are
-    probes of Delayboard that should have left it.
+    `consumed` counts all deliveries to consumers since then, without redeliveries, and `acked` the
+    messages that they acknowledged. `reductions` counts the work of the queue's process, and
+    `still_ms` is how long there was none. `probes` are probes of Delayboard that should have left
+    it.
     """
 
     messages: int | None = None
@@ -37,6 +38,7 @@ class QueueNumbers:
     state: str = ""
     published: int | None = None
     consumed: int | None = None
+    acked: int | None = None
     reductions: int | None = None
     still_ms: int = 0
     probes: int = 0
@@ -109,6 +111,10 @@ class Snapshot:
         """Whether `earlier` are numbers of a minute ago or more."""
         at = self.earlier_at
         return at is not None and self.taken_at - at >= timedelta(minutes=1)
+
+    def trend_of(self, queue: str) -> QueueNumbers | None:
+        """Its numbers of a minute ago or more, None where they are not known."""
+        return self.earlier.get(queue) if self.has_trend else None
 
     def count_waiting(self, queue: Queue) -> tuple[int | None, datetime | None]:
         """How many messages it holds, None when unknown, and when the last of them expires."""

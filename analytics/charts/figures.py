@@ -184,6 +184,24 @@ def depth(spans: Sequence[Span]) -> dict[str, Any]:
     return figure([line], xaxis=_across(spans), yaxis=_up(waiting))
 
 
+def queue_depth(labels: Sequence[str], messages: Sequence[int | None]) -> dict[str, Any]:
+    """The depth of a queue; None is unknown."""
+    line = _line("messages", labels, messages, WAITING)
+    return figure([line], xaxis=_time_axis(labels), yaxis=_up(messages))
+
+
+def queue_rates(
+    labels: Sequence[str], rates: Mapping[str, Sequence[float | None]]
+) -> dict[str, Any]:
+    """A line for each rate by its name, in messages per second; None is unknown."""
+    traces = [
+        _line(name, labels, numbers, colour)
+        for (name, numbers), colour in zip(rates.items(), (ENTERED, LEFT, LATE), strict=True)
+    ]
+    up = {"rangemode": "tozero", "ticksuffix": "/s"}
+    return figure(traces, xaxis=_time_axis(labels), yaxis=up)
+
+
 def lateness(spans: Sequence[Span]) -> dict[str, Any]:
     """A bar for each span: messages that left more than a second late."""
     late = [one.late for one in spans]
@@ -197,7 +215,11 @@ def lateness(spans: Sequence[Span]) -> dict[str, Any]:
 
 
 def _across(spans: Sequence[Span]) -> dict[str, Any]:
-    return {"type": "category", "dtick": max(1, len(spans) // 6), "tickangle": 0}
+    return _time_axis([one.label for one in spans])
+
+
+def _time_axis(labels: Sequence[str]) -> dict[str, Any]:
+    return {"type": "category", "dtick": max(1, len(labels) // 6), "tickangle": 0}
 
 
 def _up(numbers: Sequence[int | None]) -> dict[str, Any]:
@@ -207,7 +229,7 @@ def _up(numbers: Sequence[int | None]) -> dict[str, Any]:
     return {"rangemode": "tozero", "tickformat": ",d", **whole}
 
 
-def _line(name: str, across: Sequence[str], numbers: Sequence[int | None], colour: str) -> Any:
+def _line(name: str, across: Sequence[str], numbers: Sequence[float | None], colour: str) -> Any:
     return go.Scatter(
         name=name,
         x=list(across),

@@ -28,6 +28,7 @@ from delayboard.models.parked_search import (
 )
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
 from delayboard.models.publication import Publication, PublishJob, PublishTemplate
+from delayboard.models.queue_sample import QueueSample
 from delayboard.models.replay import (
     BatchState,
     ItemState,

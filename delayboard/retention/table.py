@@ -21,6 +21,7 @@ from delayboard.models import (
     ParkedState,
     PublishJob,
     QueueDepth,
+    QueueSample,
     ReplayBatch,
     ReplayEdit,
     ReplayItem,
@@ -146,9 +147,16 @@ FAILURE_QUEUES = FailureQueueRule(
     FailureQueue.objects.all(),
     "seen_at",
 )
+QUEUE_HISTORY = RowRule(
+    "History of queues",
+    28,
+    "Depth and rates of each queue, read every 15 minutes and stored where they changed.",
+    QueueSample.objects.all(),
+    "at",
+)
 # Of the last hour, for Now and the list of dead-letter queues.
 DEPTHS = RowRule("", 2, "", QueueDepth.objects.all(), "at")
 COUNTERS = RowRule("", 1, "", CounterSample.objects.all(), "at")
 # The files last: a disk that refuses to delete them holds up no rows.
 _OWN = (PUBLISH_JOBS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
-RULES = (*rules.RULES, *_OWN, DEPTHS, COUNTERS, *PARKED, UPLOADED, LOG)
+RULES = (*rules.RULES, *_OWN, QUEUE_HISTORY, DEPTHS, COUNTERS, *PARKED, UPLOADED, LOG)

@@ -1,7 +1,8 @@
 """What the worker looks at in each broker again and again.
 
 Findings, drift and consumption peaks from the newest snapshot; destinations without a binding and
-stuck messages; and every minute samples of dead-letter queues and of the counters of Now.
+stuck messages; every minute samples of dead-letter queues and of the counters of Now; and every
+15 minutes the history of all queues.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from analytics.scheduled.summaries.destinations import find_blocked, update_miss
 from delayboard.dead_letters.queues.confirmed import sample_depths
 from delayboard.models import CounterSample
 from delayboard.now.board import count_each
+from delayboard.queue_history import QueueSampler
 from topology import snapshots
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
@@ -189,12 +191,19 @@ class BindingWatch:
         ]
 
 
-def sample_all(**_: object) -> dict[str, object]:
-    """Sample now; returns sampled_at and sampled, how many queues."""
-    now = timezone.now()
-    sampled = sample_depths(now)
-    sample_counters(now)
-    return {"sampled": sampled, "sampled_at": now.isoformat()}
+class Sampling:
+    """What it does each minute."""
+
+    def __init__(self) -> None:
+        self._history = QueueSampler()
+
+    def sample(self, **_: object) -> dict[str, object]:
+        """Sample now; returns sampled_at and sampled, how many queues."""
+        now = timezone.now()
+        sampled = sample_depths(now)
+        sample_counters(now)
+        self._history.sample()
+        return {"sampled": sampled, "sampled_at": now.isoformat()}
 
 
 def sample_counters(now: datetime) -> None:

@@ -55,7 +55,7 @@ from delayboard.worker.check_brokers import (
     EVERY_SECONDS,
     BindingWatch,
     BrokerCheck,
-    sample_all,
+    Sampling,
 )
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.keep_sending import keep_sending
@@ -173,10 +173,14 @@ def _once() -> Iterable[tuple[str, str, Run]]:
         ("parked-message-index", "Index of parked messages", keep_indexed),
         ("bindings", "Binding check", partial(_check_often, BindingWatch)),
         ("findings", "Check of findings and drift", partial(_check_often, BrokerCheck)),
-        ("samples", "Queue depths and counters", partial(repeat, sample_all, EVERY_SECONDS)),
+        ("samples", "Queue depths and counters", _sample),
         ("schedule", "Nightly scheduler", partial(repeat, request_due_runs, CHECK_SECONDS)),
         ("nightly-reports", "Nightly reports", partial(repeat, store_due, CHECK_SECONDS)),
     )
+
+
+def _sample(*, stop: Event, beat: Beat) -> None:
+    repeat(Sampling().sample, EVERY_SECONDS, stop=stop, beat=beat)
 
 
 def recorder_of(row: Topology) -> Task:

@@ -11,7 +11,7 @@ from delayboard.dead_letters.queues.confirmed import Growth, growths, sample_dep
 from delayboard.models import CounterSample, DeadLetterQueue, QueueDepth
 from delayboard.retention.table import DEPTHS
 from delayboard.worker import tasks as repeating
-from delayboard.worker.check_brokers import EVERY_SECONDS, sample_all
+from delayboard.worker.check_brokers import EVERY_SECONDS, Sampling
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology import snapshots
@@ -129,7 +129,7 @@ def test_the_background_task_samples_at_its_start_and_then_every_minute(
         if len(reported) == 3:
             stop.set()
 
-    repeating.repeat(sample_all, EVERY_SECONDS, stop=stop, beat=beat)
+    repeating.repeat(Sampling().sample, EVERY_SECONDS, stop=stop, beat=beat)
     assert QueueDepth.objects.count() == 1
     assert CounterSample.objects.get().numbers["stuck"] == 0
     assert [details["sampled"] for details in reported] == [1, 1, 1]

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from analytics.charts.figures import queue_depth, queue_rates
 from analytics.events import clean
 from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parked.consume import make_store
@@ -22,9 +23,11 @@ from delayboard.dead_letters.queues.mixed_ttls import find_blocked
 from delayboard.dead_letters.replay.options import DEFAULTS
 from delayboard.dead_letters.replay.targets import find_targets
 from delayboard.models import DeadLetterQueue
+from delayboard.queue_history import RANGES, RATES, read_history
 from topology import access, audit, redaction, snapshots
 from topology.broker.errors import BrokerError
 from topology.definitions import Queue
+from topology.graph.live_values import rate_text
 from topology.models import Broker, Role
 from topology.models.client_convention import read_conventions
 from topology.operations.finding_rows import replace_peeked
@@ -56,11 +59,35 @@ def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
         "row": DeadLetterQueue.objects.filter(broker=broker, queue=clean(queue.name)).first(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
     }
-    if request.method == "POST":
+    if request.method != "POST":
+        context |= _history(request, broker, queue)
+    else:
         if not access.may(request.user, broker, Role.OPERATOR):
             raise PermissionDenied("Reading messages needs the role operator.")
         context |= _peek(request, broker, queue, known)
     return render(request, "delayboard/dead_letter_queue.html", context)
+
+
+def _history(request: HttpRequest, broker: Broker, queue: Queue) -> dict[str, Any]:
+    """Depth and rates over the range in the address, else of the last day."""
+    chosen = request.GET.get("range", "")
+    chosen = chosen if chosen in RANGES else next(iter(RANGES))
+    found = read_history(broker, queue.name, chosen, timezone.now())
+    context = {
+        "history": found,
+        "range": chosen,
+        "ranges": [(key, label) for key, (label, *_) in RANGES.items()],
+        "means": [(label, rate_text(found.mean(rate))) for rate, label in RATES.items()],
+    }
+    if found.is_known:
+        labels = [point.label for point in found.points]
+        depths = [point.messages for point in found.points]
+        rates = {name: [getattr(one, rate) for one in found.points] for rate, name in RATES.items()}
+        context["figures"] = [
+            ("depth", "Depth in messages", queue_depth(labels, depths)),
+            ("rates", "Messages per second", queue_rates(labels, rates)),
+        ]
+    return context
 
 
 def _queue(broker: Broker, name: str) -> tuple[Latest, Queue]:

@@ -271,6 +271,7 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         state=str(raw.get("state", "")),
         published=published,
         consumed=None if delivered is None else delivered - (repeated or 0),
+        acked=_whole_number(stats.get("ack")),
         reductions=_whole_number(raw.get("reductions")),
     )
 
