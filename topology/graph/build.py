@@ -245,4 +245,5 @@ def _finish_node(node: Node, there: Definitions, found: Snapshot | None) -> Node
         return replace(node, rate=found.exchange_rates.get(node.name))
     queue = there.queue(node.name)
     numbers = found.numbers.get(node.name, QueueNumbers())
-    return replace(node, numbers=numbers, mark=queue_mark(queue, numbers) if queue else "")
+    mark = queue_mark(queue, numbers, found.trend_of(node.name)) if queue else ""
+    return replace(node, numbers=numbers, mark=mark)

@@ -21,6 +21,7 @@ MARK_WORDS = {
     "taken": "consumed before the due time",
     "no_consumer": "no consumer",
     "waiting": "waiting",
+    "growing": "growing",
     "busy": "consumed",
     "missing": "not bound",
     NOWHERE: "no queue bound",

@@ -11,12 +11,23 @@ from topology.snapshot import QueueNumbers, Snapshot, has_stuck
 from topology.structure.find_chains import may_delay
 
 Mark: TypeAlias = Literal[
-    "unknown", "down", "stuck", "full", "taken", "no_consumer", "waiting", "busy", "empty"
+    "unknown",
+    "down",
+    "stuck",
+    "full",
+    "taken",
+    "no_consumer",
+    "growing",
+    "waiting",
+    "busy",
+    "empty",
 ]
 
 UNKNOWN = "–"
 NOT_RUNNING = frozenset({"down", "crashed", "stopped", "minority"})
 SLOW, FAST = 1.0, 20.0
+# More messages in a minute or two are no chance.
+GROWS_BY = 10
 MARK_WORDS: dict[str, str] = {
     "unknown": "no data",
     "down": "not running",
@@ -24,6 +35,7 @@ MARK_WORDS: dict[str, str] = {
     "full": "full",
     "taken": "a consumer removes messages before they are due",
     "no_consumer": "messages wait and the queue has no consumer",
+    "growing": "consumers are slower than publishers: more messages wait each minute",
     "waiting": "messages wait for their due time",
     "busy": "messages wait for consumers",
     "empty": "empty",
@@ -82,10 +94,17 @@ def snapshot_version(snapshot: Snapshot) -> str:
     return make_version(*snapshot.definitions, *numbers, *rates, *about)
 
 
-def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = False) -> Mark:
+def queue_mark(
+    queue: Queue,
+    numbers: QueueNumbers | None,
+    earlier: QueueNumbers | None = None,
+    *,
+    is_level: bool = False,
+) -> Mark:
     """The state of a queue in one word; `MARK_WORDS` has the text for people.
 
-    `is_level`: a delay queue; a consumer on it would receive messages early.
+    `earlier` are its numbers of a minute or two before, where known. `is_level`: a delay queue; a
+    consumer on it would receive messages early.
     """
     if numbers is not None and numbers.state in NOT_RUNNING:
         return "down"
@@ -101,7 +120,9 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
     if not numbers.messages:
         return "empty"
     if numbers.consumers:
-        return "busy"
+        before = earlier.messages if earlier else None
+        is_growing = before is not None and numbers.messages - before >= GROWS_BY
+        return "growing" if is_growing else "busy"
     is_delay = queue.message_ttl_ms is not None and queue.deletes_after is None
     if is_delay or (may_delay(queue) and numbers.consumers == 0):
         return "waiting"
@@ -113,6 +134,8 @@ def snapshot_marks(snapshot: Snapshot) -> dict[str, str]:
     """The state of every queue, by keys such as "queue/orders"."""
     levels, numbers = level_names(snapshot.definitions), snapshot.numbers
     return {
-        f"queue/{one.name}": queue_mark(one, numbers.get(one.name), is_level=one.name in levels)
+        f"queue/{one.name}": queue_mark(
+            one, numbers.get(one.name), snapshot.trend_of(one.name), is_level=one.name in levels
+        )
         for one in snapshot.definitions.queues
     }

@@ -16,10 +16,10 @@ Shape: TypeAlias = Literal["group", "exchange", "queue", "missing"]
 
 # The state of a box is the first of these that one of its queues is in.
 WORST = (
-    *("down", "full", "stuck", "taken", "missing", "no_consumer"),
+    *("down", "full", "stuck", "taken", "missing", "no_consumer", "growing"),
     *("waiting", "busy", "unknown", "empty"),
 )
-TROUBLES = frozenset(WORST[:6])
+TROUBLES = frozenset(WORST[:7])
 REST: Mapping[str, tuple[str, Shape]] = {
     QUEUES: ("Other queues", "queue"),
     EXCHANGES: ("Other exchanges", "exchange"),

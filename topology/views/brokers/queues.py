@@ -98,7 +98,7 @@ def _place(queue: Queue) -> tuple[bool, str]:
 
 def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:
     numbers = snapshot.numbers.get(queue.name)
-    mark = queue_mark(queue, numbers, is_level=is_level)
+    mark = queue_mark(queue, numbers, snapshot.trend_of(queue.name), is_level=is_level)
     ours = is_own_queue(queue.name)
     words = MARK_WORDS[mark]
     if ours:

@@ -1,0 +1,84 @@
+// Diagrams can be zoomed by buttons, by + - 0 and by Ctrl with the wheel, and moved by dragging;
+// the arrow keys scroll them, as they do with anything that is larger than its frame.
+
+const LEAST = 0.5;
+const MOST = 4;
+const STEP = 1.25;
+const zooms = new Map();
+
+const frameOf = (inside) => inside.closest(".scroll") ?? inside.closest(".diagram");
+
+function apply(figure) {
+  const svg = figure.querySelector("svg.graph");
+  const factor = zooms.get(figure);
+  const own = svg.viewBox.baseVal.width;
+  svg.style.inlineSize = factor ? `${own * factor}px` : "";
+  svg.style.minInlineSize = factor ? "0" : "";
+  svg.style.maxInlineSize = factor ? "none" : "";
+  figure.querySelector("[data-zoom-tools]").hidden = false;
+  figure.querySelector("[data-zoom-now]").textContent = `${Math.round(100 * shown(svg))} %`;
+}
+
+const shown = (svg) => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+
+// What is at the pointer, or in the middle, stays where it is.
+function zoom(figure, by, at) {
+  const svg = figure.querySelector("svg.graph");
+  const frame = frameOf(svg);
+  const before = svg.getBoundingClientRect();
+  const box = frame.getBoundingClientRect();
+  const [x, y] = at ?? [box.x + box.width / 2, box.y + box.height / 2];
+  const [across, down] = [(x - before.x) / before.width, (y - before.y) / before.height];
+  if (by) zooms.set(figure, Math.min(MOST, Math.max(LEAST, shown(svg) * by)));
+  else zooms.delete(figure);
+  apply(figure);
+  const after = svg.getBoundingClientRect();
+  frame.scrollLeft += after.x + across * after.width - x;
+  frame.scrollTop += after.y + down * after.height - y;
+  document.dispatchEvent(new CustomEvent("contentchange"));
+}
+
+const KEYS = { "+": STEP, "=": STEP, "-": 1 / STEP, 0: null };
+
+function prepare(figure) {
+  for (const button of figure.querySelectorAll("button[data-zoom]")) {
+    button.addEventListener("click", () => zoom(figure, KEYS[button.dataset.zoom]));
+  }
+  figure.addEventListener("keydown", (event) => {
+    if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    zoom(figure, KEYS[event.key]);
+  });
+  figure.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      zoom(figure, event.deltaY < 0 ? STEP : 1 / STEP, [event.clientX, event.clientY]);
+    },
+    { passive: false },
+  );
+  const frame = frameOf(figure.querySelector("svg.graph"));
+  frame.addEventListener("pointerdown", (event) => {
+    if (event.pointerType !== "mouse" || event.button || event.target.closest("a, button")) return;
+    if (!event.target.closest("svg")) return;
+    event.preventDefault();
+    frame.focus({ preventScroll: true });
+    const move = (next) => frame.scrollBy(-next.movementX, -next.movementY);
+    document.addEventListener("pointermove", move);
+    document.addEventListener("pointerup", () => document.removeEventListener("pointermove", move), {
+      once: true,
+    });
+  });
+}
+
+function prepareAll() {
+  for (const figure of document.querySelectorAll("figure.diagram:has([data-zoom-tools])")) {
+    if (!figure.dataset.zooms) prepare(figure);
+    figure.dataset.zooms = "1";
+    apply(figure);
+  }
+}
+
+document.addEventListener("contentchange", prepareAll);
+prepareAll();
