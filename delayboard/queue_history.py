@@ -77,8 +77,8 @@ class QueueSampler:
         totals = tuple(_sum(values) for values in zip(*every.values(), strict=True))
         if len(every) > LARGE:
             every = {}
-        gone = dict.fromkeys(rows.keys() - every.keys(), (None,) * (1 + len(RATES)))
-        for name, values in {**every, **gone, "": totals or (0, None, None, None)}.items():
+        absent = dict.fromkeys(rows.keys() - every.keys(), (None,) * (1 + len(RATES)))
+        for name, values in {**every, **absent, "": totals or (0, None, None, None)}.items():
             if name in every:
                 stored.rows[name] = values
             if not name or rows.get(name) != values:

@@ -42,7 +42,9 @@ class UploadRule(RowRule):
         """Files without a row, as a kill during an upload leaves them."""
         cutoff, folder = self.cutoff(now), Path(settings.EVENT_LOG).absolute() / UPLOADS
         known = set(LogImport.objects.exclude(path="").values_list("path", flat=True))
-        for path in folder.iterdir() if cutoff and folder.is_dir() else ():
+        if cutoff is None or not folder.is_dir():
+            return
+        for path in folder.iterdir():
             if str(path) not in known and path.stat().st_mtime < cutoff.timestamp():
                 yield path
 
