@@ -90,9 +90,6 @@ class JobReport:
         if peak := message.get("peak_memory_bytes"):
             self.peak_memory_bytes = max(int(peak), self.peak_memory_bytes or 0)
 
-    def read_output(self, output: str) -> None:
-        self.output = (self.output + output)[-MOST_OUTPUT:]
-
 
 class LaunchError(Exception):
     """The job failed; the message is a sentence with what it said."""
@@ -221,7 +218,7 @@ def run_module(
             _end(child)
             job.end_step()
             output = _end_of(complaints)
-            job.read_output(output)
+            job.output = (job.output + output)[-MOST_OUTPUT:]
         if code == NO_DATA_CODE and "no_data" in last:
             raise NoData(str(last["no_data"]))
         if code:

@@ -98,7 +98,10 @@ def guess(records: Sequence[Record], form: Format) -> Choices:
         delay=delay,
         delay_unit="ms" if delay.endswith("_ms") else "s",
         event=event,
-        kinds={value: guess_kind(value) for value in found},
+        kinds={
+            value: next((kind for word, kind in WORDS if word in value.lower()), "")
+            for value in found
+        },
     )
 
 
@@ -114,10 +117,6 @@ def guess_time(value: Any) -> str:
         return "iso"
     forms = {10: "s", 13: "ms", 16: "us", 19: "ns"}
     return forms.get(len(digits), "s")
-
-
-def guess_kind(value: str) -> str:
-    return next((kind for word, kind in WORDS if word in value.lower()), "")
 
 
 def _choose(values: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -239,15 +239,11 @@ def _read_field(name: str, typed: str, fields: Fields) -> tuple[str, str]:
         return folded, fields[folded].kind
     if folded.startswith(_CONTENT) and not folded.endswith("."):
         return folded, "content"
+    known = ", ".join((*fields, "header.NAME", "body.PATH"))
     raise QueryError(
-        f"In “{typed}” the field is unknown. Use one of {', '.join(list_names(fields))}. "
+        f"In “{typed}” the field is unknown. Use one of {known}. "
         f'To search for the text, put it in quotes: "{typed}".'
     )
-
-
-def list_names(fields: Fields) -> tuple[str, ...]:
-    """The fields of a list, as people write them."""
-    return (*fields, "header.NAME", "body.PATH")
 
 
 def _read_value(part: _Part, now: datetime) -> Value:

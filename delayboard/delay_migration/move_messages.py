@@ -240,7 +240,8 @@ class Run:
         except (Malformed, FieldError) as error:
             return self._make_malformed(place, message, malformed, error), malformed
         try:
-            self._refuse_too_long(due.at - now)
+            if problem := describe_too_long(self.destinations.topology, due.at - now):
+                raise Refusal(problem)
             self._bind(due.destination, publishing)
             mark = Mark(key, row_key, due.destination, is_doubled, due.at, is_again)
             return self._aim(publish, mark), mark
@@ -278,11 +279,6 @@ class Run:
         delay = remaining_delay(mark.due_at, datetime.now(UTC))
         route = self.destinations.topology.pattern.route(self._params, delay, mark.destination)
         return replace(publish, exchange=route.exchange, routing_key=route.routing_key)
-
-    def _refuse_too_long(self, delay: timedelta) -> None:
-        """Raises Refusal."""
-        if problem := describe_too_long(self.destinations.topology, delay):
-            raise Refusal(problem)
 
     def _make_malformed(
         self, place: Place, message: Message, mark: Mark, why: Exception

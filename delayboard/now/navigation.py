@@ -18,6 +18,7 @@ from delayboard.models import BatchState, MessageGroup, ParkedMessage, ParkedTex
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import WORST, Link
 from topology import snapshots
+from topology.content.text import SHORT_ID
 from topology.definitions import is_own_queue
 from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State, Topology
 from topology.operations.finding_rows import count_open
@@ -37,8 +38,7 @@ _OF_SYSTEM = (
 MOST = 8
 LONGEST_TEXT = 200
 SEARCHED = 100
-# As many characters of an id as lists show, and what is above those of any id.
-SHORT_ID = 8
+# Above the characters of any id.
 LAST = "zzzz"
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")

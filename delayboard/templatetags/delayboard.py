@@ -34,7 +34,7 @@ from delayboard.models.scheduled_change import OPEN
 from delayboard.now.navigation import PAGES
 from delayboard.now.problems import Link
 from topology import access, snapshots
-from topology.content.text import count_text, format_bytes
+from topology.content.text import SHORT_ID, count_text, format_bytes
 from topology.database import paging
 from topology.delays import format_delay, format_ms, format_span
 from topology.models import Broker, Role, State, Topology
@@ -46,7 +46,6 @@ from topology.structure.taps import describe_observation
 register = template.Library()
 
 PROBES_SHOWN = 5
-SHORT_ID = 8
 # Pages whose address can name a broker.
 OF_BROKERS = frozenset(page.url_name for page in PAGES if page.has_brokers)
 _NO_OPERATOR = "A change needs the role operator on the broker."

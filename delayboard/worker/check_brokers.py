@@ -201,17 +201,13 @@ class Sampling:
         """Sample now; returns sampled_at and sampled, how many queues."""
         now = timezone.now()
         sampled = sample_depths(now)
-        sample_counters(now)
+        found = count_each(list(Broker.objects.all()), now, QUIET_AGE)
+        CounterSample.objects.bulk_create(
+            CounterSample(broker=broker, at=now, numbers=numbers)
+            for broker, numbers in found.items()
+        )
         self._history.sample()
         return {"sampled": sampled, "sampled_at": now.isoformat()}
-
-
-def sample_counters(now: datetime) -> None:
-    """Store the known counters of each broker."""
-    found = count_each(list(Broker.objects.all()), now, QUIET_AGE)
-    CounterSample.objects.bulk_create(
-        CounterSample(broker=broker, at=now, numbers=numbers) for broker, numbers in found.items()
-    )
 
 
 def watch_addresses(*, alive: Callable[[], None], **_: object) -> dict[str, object]:

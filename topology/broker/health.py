@@ -41,15 +41,11 @@ def order_nodes(nodes: Sequence[Address], protocol: Protocol) -> Sequence[Addres
     """
 
     def rank(node: Address) -> tuple[float, float]:
-        name = name_node(node, protocol)
+        name = node.amqp_name if protocol == "AMQP" else node.management_url
         failure = find_failure(name)
         return (failure.at if failure else 0.0, name in node.doubted)
 
     return sorted(nodes, key=rank) if len(nodes) > 1 else nodes
-
-
-def name_node(node: Address, protocol: Protocol) -> str:
-    return node.amqp_name if protocol == "AMQP" else node.management_url
 
 
 def find_failure(name: str) -> Failure | None:

@@ -27,10 +27,6 @@ class _View:
     running: int = 0
 
     @property
-    def is_majority(self) -> bool:
-        return self.running * 2 > self.nodes
-
-    @property
     def is_minority(self) -> bool:
         return self.running * 2 < self.nodes
 
@@ -59,7 +55,7 @@ def probe_nodes(address: Address) -> Mapping[str, str]:
             silent[name] = health.shorten_reason(name, str(error))
         elif error is None:
             views[name] = future.result()
-    if any(view.is_majority for view in views.values()):
+    if any(view.running * 2 > view.nodes for view in views.values()):
         for node in address.management_nodes:
             view = views.get(node.management_url, _View())
             if view.is_minority:

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+# As many characters of an id as lists show.
+SHORT_ID = 8
 # Between the thousands of a number.
 NARROW_SPACE = "\u202f"
 BIDI_CONTROLS = frozenset(

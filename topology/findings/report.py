@@ -31,12 +31,6 @@ def name_of(obj: Identity) -> str:
     return f"{obj[0]} {obj[1]}"
 
 
-def count_words(findings: Sequence[Finding]) -> str:
-    """ "2 loss, 1 cost": so many of each severity, the worst first."""
-    counts = Counter(one.severity for one in findings)
-    return ", ".join(f"{counts[severity]} {severity.key}" for severity in sorted(counts)[::-1])
-
-
 def as_lines(found: Mapping[str, Sequence[Finding]], admins: Mapping[str, Admin]) -> Iterator[str]:
     """Text for a person; a vhost is named where there are several. `admins` are by vhost."""
     for vhost, findings in found.items():
@@ -47,7 +41,10 @@ def as_lines(found: Mapping[str, Sequence[Finding]], admins: Mapping[str, Admin]
             yield ""
     everything = [one for findings in found.values() for one in findings]
     total = count_of(len(everything), "finding")
-    yield f"{total}: {count_words(everything)}." if everything else "No findings."
+    counts = Counter(one.severity for one in everything)
+    # “2 loss, 1 cost”: so many of each severity, the worst first.
+    words = ", ".join(f"{counts[severity]} {severity.key}" for severity in sorted(counts)[::-1])
+    yield f"{total}: {words}." if everything else "No findings."
 
 
 def _finding_lines(one: Finding, vhost: str, admin: Admin) -> Iterator[str]:

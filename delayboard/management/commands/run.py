@@ -98,9 +98,11 @@ def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> str:
     call_command("migrate", interactive=False, verbosity=0)
     make_first_account()
     if node is not None:
-        prepare_demo(node.amqp_url, node.management_url)
+        # The private node keeps its data but may come back on other ports.
+        register(DEMO_BROKER, parse_address(node.amqp_url, node.management_url))
     elif own is not None:
-        broker = register_own_broker(own.amqp, own.management)
+        address = parse_address(own.amqp, own.management)
+        broker = register(f"{address.host} {address.vhost}", address)
         for trial in try_connection(broker.address):
             print_line(f"{trial.name}: {trial.sentence}")
         return reverse("broker_start", args=[broker.slug])
@@ -119,21 +121,8 @@ def make_first_account() -> None:
     )
 
 
-def prepare_demo(amqp_url: str, management_url: str) -> Broker:
-    """Make the demo broker's row, or bring its address up to date.
-
-    The private node keeps its data but may come back on other ports. Raises BrokerError.
-    """
-    return _register(DEMO_BROKER, parse_address(amqp_url, management_url))
-
-
-def register_own_broker(amqp_url: str, management_url: str) -> Broker:
-    """Make or update the row of the operator's own broker; nothing is changed on it."""
-    address = parse_address(amqp_url, management_url)
-    return _register(f"{address.host} {address.vhost}", address)
-
-
-def _register(name: str, address: Address) -> Broker:
+def register(name: str, address: Address) -> Broker:
+    """Make the row of a broker, or bring its address up to date; nothing is changed on it."""
     broker = Broker.objects.filter(name=name).first()
     is_new = broker is None
     broker = broker or Broker(name=name, environment="demo" if name == DEMO_BROKER else "own")

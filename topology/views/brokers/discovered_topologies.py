@@ -40,7 +40,11 @@ _results: SnapshotResults[Recognition] = SnapshotResults()
 @access.with_broker(Role.VIEWER)
 def discovered(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = snapshots.fresh(broker)
-    wanted = read_filter(request)
+    wanted = DiscoveredFilter(
+        request.GET.get("kind", ""),
+        request.GET.get("name", ""),
+        request.GET.get("q", "").strip().casefold(),
+    )
     worked = recognize_snapshot(broker, known.snapshot) if known.snapshot else None
     context = {
         "broker": broker,
@@ -165,14 +169,6 @@ class DiscoveredFilter:
 
     def _fits(self, names: Iterable[str]) -> bool:
         return not self.text or any(self.text in name.casefold() for name in names)
-
-
-def read_filter(request: HttpRequest) -> DiscoveredFilter:
-    return DiscoveredFilter(
-        request.GET.get("kind", ""),
-        request.GET.get("name", ""),
-        request.GET.get("q", "").strip().casefold(),
-    )
 
 
 @dataclass(frozen=True)
