@@ -14,7 +14,7 @@ DAY_MS = 86_400_000
 # The colours of all charts, each with one meaning; a chart of reasons has only those of REASONS.
 ENTERED, LEFT, WAITING, LATE = (f"var(--series-{number})" for number in (1, 2, 3, 4))
 PERCENTILES = {"p50": "var(--series-6)", "p95": "var(--series-5)", "p99": LATE}
-FAILING, TARGET = "var(--warn)", "var(--error)"
+FAILING, TARGET, EVENT = "var(--warn)", "var(--error)", "var(--accent)"
 REASONS = {"rejected": 5, "delivery_limit": 2, "expired": 4, "maxlen": 3, "unknown": 6}
 OTHER_REASON = 1
 # Of fewer days Plotly would label hours too.
@@ -32,7 +32,28 @@ FEW = 6
 
 def days_axis(number: int) -> dict[str, Any]:
     step = {"dtick": DAY_MS} if number <= FEW_DAYS else {}
-    return {"type": "date", "tickformat": "%-d %b", **step}
+    return {"type": "date", "tickformat": "%-d %b", **_named("day (UTC)"), **step}
+
+
+def hours_axis(zone: str) -> dict[str, Any]:
+    return {"type": "category", "dtick": 3, "tickangle": 0, **_named(f"hour ({zone})")}
+
+
+def _named(title: str) -> dict[str, Any]:
+    return {"title": {"text": title}}
+
+
+def mark_events(figure: dict[str, Any], events: Mapping[str, str]) -> dict[str, Any]:
+    """The figure with a line for each event: its place across, and its text."""
+    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1}
+    colour = {"line": {"color": EVENT, "dash": "dot", "width": 1.5}}
+    shapes = [{"x0": at, "x1": at, "name": text, **line, **colour} for at, text in events.items()]
+    return {**figure, "layout": figure["layout"] | {"shapes": shapes}}
+
+
+def links_of(urls: Sequence[str]) -> dict[str, Any]:
+    """What the points of a trace lead to, by place; "" is nowhere."""
+    return {"links": {str(place): url for place, url in enumerate(urls) if url}}
 
 
 def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:
@@ -57,7 +78,8 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
 class Percentiles(NamedTuple):
     """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them.
 
-    None where there are too few messages for one, or none: a gap.
+    None where there are too few messages for one, or none: a gap. `links` lead to the messages
+    that were at least so late.
     """
 
     label: str
@@ -65,11 +87,16 @@ class Percentiles(NamedTuple):
     p95: float | None = None
     p99: float | None = None
     texts: tuple[str, ...] = ("", "", "")
+    links: tuple[str, ...] = ("", "", "")
 
 
-def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
-    """A line for each percentile over days, and a broken one for the target: its label
-    and milliseconds.
+def over_time(
+    rows: Sequence[Percentiles],
+    target: tuple[str, float] | None,
+    across: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A line for each percentile over days, or `across` another axis, and a broken one for the
+    target: its label and milliseconds.
     """
     traces = [
         go.Scatter(
@@ -77,6 +104,7 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
             x=[row.label for row in rows],
             y=[_drawn(getattr(row, name)) for row in rows],
             customdata=[row.texts[place] for row in rows],
+            meta=links_of([row.links[place] for row in rows]),
             mode="lines+markers",
             line={"width": 2, "color": PERCENTILES[name]},
             marker={"symbol": symbol, "size": 6},
@@ -96,7 +124,8 @@ def over_time(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> 
                 hovertemplate=label + "<extra></extra>",
             )
         )
-    return figure(traces, height=300, xaxis=days_axis(len(rows)), yaxis={"type": "log", **TICKS})
+    up = {"type": "log", **TICKS, **_named("lateness (logarithmic)")}
+    return figure(traces, height=260, xaxis=across or days_axis(len(rows)), yaxis=up)
 
 
 def _drawn(ms: float | None) -> float | None:
@@ -112,14 +141,45 @@ def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
             x=[_drawn(getattr(row, name)) for row in rows],
             y=labels,
             customdata=[row.texts[place] for row in rows],
+            meta=links_of([row.links[place] for row in rows]),
             mode="markers",
             marker={"symbol": symbol, "size": 11, "color": PERCENTILES[name]},
             hovertemplate=f"%{{y}}<br>{name} %{{customdata}}<extra></extra>",
         )
         for place, (name, symbol) in enumerate(SYMBOLS.items())
     ]
-    up = {"autorange": "reversed", "type": "category"}
-    return figure(traces, rows=len(rows), xaxis={"type": "log", **TICKS}, yaxis=up)
+    up = {"autorange": "reversed", "type": "category", **_named("requested delay")}
+    across = {"type": "log", **TICKS, **_named("lateness (logarithmic)")}
+    return figure(traces, rows=len(rows), xaxis=across, yaxis=up)
+
+
+def rate_by_day(rows: Sequence[tuple[str, float | None, str]]) -> dict[str, Any]:
+    """A line of shares over days: of each the day, the share (None: a gap) and its text."""
+    line = go.Scatter(
+        x=[label for label, *_ in rows],
+        y=[share for _, share, _ in rows],
+        customdata=[text for *_, text in rows],
+        mode="lines+markers",
+        line={"width": 2, "color": FAILING},
+        hovertemplate="%{x}<br>%{customdata}<extra></extra>",
+    )
+    up = {"tickformat": ".1%", "rangemode": "tozero", **_named("messages that failed, %")}
+    return figure([line], height=220, xaxis=days_axis(len(rows)), yaxis=up)
+
+
+def rate_by_queue(rows: Sequence[tuple[str, float, str]]) -> dict[str, Any]:
+    """A bar for each queue: its name, the share and its text."""
+    bars = go.Bar(
+        x=[share for _, share, _ in rows],
+        y=[name for name, *_ in rows],
+        customdata=[text for *_, text in rows],
+        orientation="h",
+        marker={"color": FAILING},
+        hovertemplate="%{y}<br>%{customdata}<extra></extra>",
+    )
+    across = {"tickformat": ".1%", "rangemode": "tozero", **_named("messages that failed, %")}
+    up = {"autorange": "reversed", "type": "category", **_named("queue")}
+    return figure([bars], rows=len(rows), xaxis=across, yaxis=up)
 
 
 def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
@@ -132,8 +192,9 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
         line={"shape": "hv", "width": 2, "color": FAILING},
         hovertemplate="after attempt %{x}: %{y:.1%}<extra></extra>",
     )
-    across = {"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)}
+    across = {"dtick": max(1, len(steps) // 10), **_named("attempt")}
     up = {"tickformat": ".0%", "rangemode": "tozero", "range": [0, 1.05]}
+    up |= _named("messages that still fail, %")
     return figure([line], xaxis=across, yaxis=up)
 
 
@@ -154,7 +215,7 @@ def dead_letters(rows: Sequence[tuple[str, str, int]], days: Mapping[str, bool])
         )
         for reason in reasons
     ]
-    across, up = days_axis(len(days)), {"rangemode": "tozero"}
+    across, up = days_axis(len(days)), {"rangemode": "tozero", **_named("dead letters")}
     return figure(traces, barmode="stack", showlegend=True, xaxis=across, yaxis=up)
 
 
@@ -174,14 +235,14 @@ def throughput(spans: Sequence[Span]) -> dict[str, Any]:
     return figure(
         [_line("in", labels, entered, ENTERED), _line("out", labels, left, LEFT)],
         xaxis=_across(spans),
-        yaxis=_up([*entered, *left]),
+        yaxis=_up([*entered, *left], "messages"),
     )
 
 
 def depth(spans: Sequence[Span]) -> dict[str, Any]:
     waiting = [one.waiting for one in spans]
     line = _line("waiting", [one.label for one in spans], waiting, WAITING)
-    return figure([line], xaxis=_across(spans), yaxis=_up(waiting))
+    return figure([line], xaxis=_across(spans), yaxis=_up(waiting, "waiting messages"))
 
 
 def queue_depth(labels: Sequence[str], messages: Sequence[int | None]) -> dict[str, Any]:
@@ -211,7 +272,7 @@ def lateness(spans: Sequence[Span]) -> dict[str, Any]:
         marker={"color": LATE},
         hovertemplate="%{x}: %{y} late<extra></extra>",
     )
-    return figure([bars], xaxis=_across(spans), yaxis=_up(late))
+    return figure([bars], xaxis=_across(spans), yaxis=_up(late, "late messages"))
 
 
 def _across(spans: Sequence[Span]) -> dict[str, Any]:
@@ -222,11 +283,11 @@ def _time_axis(labels: Sequence[str]) -> dict[str, Any]:
     return {"type": "category", "dtick": max(1, len(labels) // 6), "tickangle": 0}
 
 
-def _up(numbers: Sequence[int | None]) -> dict[str, Any]:
+def _up(numbers: Sequence[int | None], title: str) -> dict[str, Any]:
     """From zero, with whole numbers only."""
     most = max((number for number in numbers if number is not None), default=0)
     whole = {"dtick": 1, "range": [0, max(1, most) * 1.05]} if most < FEW else {}
-    return {"rangemode": "tozero", "tickformat": ",d", **whole}
+    return {"rangemode": "tozero", "tickformat": ",d", **whole, **_named(title)}
 
 
 def _line(name: str, across: Sequence[str], numbers: Sequence[float | None], colour: str) -> Any:

@@ -12,13 +12,15 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 Point: TypeAlias = tuple[float, float]
-WIDTH, RIGHT, TOP, BOTTOM, LEGEND = 640, 14, 10, 40, 20
-LETTER, LONGEST_NAME = 6.4, 32
-MOST_TICKS, FEWEST_TICKS = 8, 4
+# In pixels: around the plot, and the height of the words below it.
+TOP, BOTTOM = 8, 42
+# A longer label of a row needs the wide margin.
+LONGEST_NAME, SHORT_LABEL = 32, 8
+MOST_TICKS, FEWEST_TICKS = 12, 4
 RADIUS = 3.5
 # A little less than the shortest lateness that is drawn.
 LOWEST = math.log10(0.4)
-BAR_SHARE = 0.8
+BAR_SHARE, HALF_BAR = 0.8, 8
 LINE_WIDTH, LINE_HEIGHT = 120, 24
 
 
@@ -34,7 +36,11 @@ class Axis:
 
 
 def draw(figure: Mapping[str, Any], label: str) -> str:
-    """The SVG element; every text in it is escaped, colours are the page's."""
+    """The chart as HTML, as wide as its place: legend and SVG, whose colours are the page's.
+
+    Every text in it is escaped, and no element has a style of its own, which a page's policy would
+    refuse. Lengths across are in percent, those from the top in pixels.
+    """
     traces, layout = figure["data"], figure["layout"]
     is_stacked = layout.get("barmode") == "stack"
     across = _axis(layout.get("xaxis", {}), [value for one in traces for value in one["x"]])
@@ -46,23 +52,23 @@ def draw(figure: Mapping[str, Any], label: str) -> str:
         heights = list(sums.values())
     up = _axis(layout.get("yaxis", {}), heights)
     named = [one for one in traces if one.get("name")]
-    top = TOP + (LEGEND if named else 0)
     height = layout["height"]
-    left = 14 + LETTER * max((len(text) for _, text in up.ticks), default=0)
-    right = WIDTH - RIGHT
+    bottom = height - BOTTOM
+    is_reversed = layout.get("yaxis", {}).get("autorange") == "reversed"
 
     def at(x: float, y: float) -> Point:
-        high = y if layout.get("yaxis", {}).get("autorange") == "reversed" else 1 - y
-        return left + x * (right - left), top + high * (height - top - BOTTOM)
+        return 100 * x, TOP + (y if is_reversed else 1 - y) * (bottom - TOP)
 
-    parts = [*_legend(named), *_grid(across, up, at)]
+    parts = [*_grid(across, up, at, bottom), *_events(layout, across, at)]
     lower: dict[Any, float] = {}
     for trace in traces:
         drawn = _bars if trace["type"] == "bar" else _marks
         parts += drawn(trace, across, up, at, lower if is_stacked else {})
+    is_wide = any(len(text) > SHORT_LABEL for _, text in up.ticks)
     return (
-        f'<svg class="drawn" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+        f'{_legend(up.title, named)}<svg class="drawn{" drawn-names" if is_wide else ""}" '
+        f'width="100%" height="{height}" role="group" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg>"
     )
 
 
@@ -122,29 +128,49 @@ def _step(most: float) -> float:
     )
 
 
-def _legend(named: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    x = 4.0
-    for trace in named:
-        name = _short(trace["name"])
-        yield f'<circle cx="{x + 5:.0f}" cy="11" r="5" style="fill:{_colour(trace)}"/>'
-        yield f'<text x="{x + 14:.0f}" y="15">{escape(name)}</text>'
-        x += 30 + LETTER * len(name)
+def _legend(title: str, named: Sequence[Mapping[str, Any]]) -> str:
+    """What the vertical axis counts, and the names of the colours."""
+    keys = [
+        f'<span><svg class="key" width="10" height="10" aria-hidden="true">'
+        f'<circle cx="5" cy="5" r="5" fill="{_colour(trace)}"/></svg> '
+        f"{escape(_short(trace['name']))}</span>"
+        for trace in named
+    ]
+    return f'<p class="legend"><span>{escape(title)}</span>{"".join(keys)}</p>'
 
 
-def _grid(across: Axis, up: Axis, at: Callable[[float, float], Point]) -> Iterator[str]:
-    (left, bottom), (right, _) = at(0, 0), at(1, 0)
-    bottom = max(bottom, at(0, 1)[1])
+def _grid(
+    across: Axis, up: Axis, at: Callable[[float, float], Point], bottom: float
+) -> Iterator[str]:
     for place, text in up.ticks:
         _, y = at(0, place)
-        yield f'<path class="grid" d="M{left:.1f} {y:.1f}H{right:.1f}"/>'
-        yield f'<text x="{left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
-    for place, text in across.ticks:
+        yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="0" dx="-8" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
+    for number, (place, text) in enumerate(across.ticks):
         x, _ = at(place, 0)
-        yield f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{escape(text)}</text>'
+        # On a phone there is room for every second label.
+        kind = ' class="second"' if number % 2 and len(across.ticks) > MOST_TICKS / 2 else ""
+        yield f'<text{kind} x="{x:.2f}%" y="{bottom + 16}" text-anchor="middle">'
+        yield f"{escape(text)}</text>"
     if across.title:
-        middle = (left + right) / 2
-        yield f'<text x="{middle:.1f}" y="{bottom + 34:.1f}" text-anchor="middle">'
-        yield f"{escape(across.title)}</text>"
+        yield f'<text x="50%" y="{bottom + 34}" text-anchor="middle">{escape(across.title)}</text>'
+
+
+def _events(
+    layout: Mapping[str, Any], across: Axis, at: Callable[[float, float], Point]
+) -> Iterator[str]:
+    """A line for each annotation, with its text as title."""
+    for shape in layout.get("shapes", ()):
+        try:
+            x, top = at(across.place(shape["x0"]), 1)
+        except KeyError:
+            continue
+        _, low = at(0, 0)
+        yield (
+            f'<g class="event" data-x="{escape(shape["x0"])}"><line x1="{x:.2f}%" x2="{x:.2f}%" '
+            f'y1="{min(top, low):.1f}" y2="{max(top, low):.1f}"/><circle cx="{x:.2f}%" '
+            f'cy="{min(top, low):.1f}" r="5"/><title>{escape(shape["name"])}</title></g>'
+        )
 
 
 def _bars(
@@ -154,19 +180,24 @@ def _bars(
     at: Callable[[float, float], Point],
     lower: dict[Any, float],
 ) -> Iterator[str]:
+    is_level = trace.get("orientation") == "h"
     for place, (x, y) in enumerate(zip(trace["x"], trace["y"], strict=True)):
-        if y is None:
+        if x is None or y is None:
             continue
-        below = lower.get(x, 0.0)
-        lower[x] = below + y
-        half = BAR_SHARE * across.step / 2
-        left, high = at(across.place(x) - half, up.place(below + y))
-        right, low = at(across.place(x) + half, up.place(below))
-        yield (
-            f'<rect x="{left:.1f}" y="{high:.1f}" width="{right - left:.1f}" '
-            f'height="{low - high:.1f}" style="fill:{_colour(trace)}">'
-            f"{_title(trace, place)}</rect>"
+        if is_level:
+            (left, middle), (right, _) = at(0, up.place(y)), at(across.place(x), 0)
+            high, low = middle - HALF_BAR, middle + HALF_BAR
+        else:
+            below = lower.get(x, 0.0)
+            lower[x] = below + y
+            half = BAR_SHARE * across.step / 2
+            left, high = at(across.place(x) - half, up.place(below + y))
+            right, low = at(across.place(x) + half, up.place(below))
+        mark = (
+            f'<rect x="{left:.2f}%" y="{high:.1f}" width="{right - left:.2f}%" '
+            f'height="{low - high:.1f}" fill="{_colour(trace)}"'
         )
+        yield _linked(trace, place, mark, "rect")
 
 
 def _marks(
@@ -182,22 +213,34 @@ def _marks(
     ]
     line = trace.get("line", {})
     if "lines" in trace["mode"] and any(points):
-        to = "H{:.1f}V{:.1f}" if line.get("shape") == "hv" else "L{:.1f} {:.1f}"
+        to = "H{:.2f}V{:.1f}" if line.get("shape") == "hv" else "L{:.2f} {:.1f}"
         # After a gap the line begins again.
         steps = (
-            (to if before else "M{:.1f} {:.1f}").format(*point)
+            (to if before else "M{:.2f} {:.1f}").format(*point)
             for before, point in pairwise((None, *points))
             if point
         )
-        dash = ";stroke-dasharray:6 4" if line.get("dash") else ""
-        yield f'<path class="line" d="{"".join(steps)}" style="stroke:{_colour(trace)}{dash}"/>'
+        dash = ' stroke-dasharray="6 4"' if line.get("dash") else ""
+        # In a box of its own, which is stretched: a path knows no percent.
+        yield (
+            f'<svg viewBox="0 0 100 100" width="100%" height="100" preserveAspectRatio="none" '
+            f'overflow="visible"><path class="line" vector-effect="non-scaling-stroke" '
+            f'd="{"".join(steps)}" stroke="{_colour(trace)}"{dash}/></svg>'
+        )
     if "markers" in trace["mode"]:
         for place, point in enumerate(points):
             if point is None:
                 continue
             x, y = point
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" style="fill:{_colour(trace)}">'
-            yield f"{_title(trace, place)}</circle>"
+            mark = f'<circle cx="{x:.2f}%" cy="{y:.1f}" r="{RADIUS}" fill="{_colour(trace)}"'
+            yield _linked(trace, place, mark, "circle")
+
+
+def _linked(trace: Mapping[str, Any], place: int, mark: str, kind: str) -> str:
+    """The mark with its title, as a link where the figure has one for it: `meta`, by place."""
+    drawn = f'{mark} data-x="{escape(str(trace["x"][place]))}">{_title(trace, place)}</{kind}>'
+    link = (trace.get("meta") or {}).get("links", {}).get(str(place), "")
+    return f'<a href="{escape(link)}" tabindex="-1">{drawn}</a>' if link else drawn
 
 
 def _title(trace: Mapping[str, Any], place: int) -> str:

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import date
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from django.utils.safestring import SafeString
 
 from analytics import buckets
 from analytics.charts import figures as charts
+from analytics.charts import svg
+from analytics.charts.heat import MOST_WITH_TEXT, HeatMap, heat_map
 from analytics.results.figures import ENTERED, EXHAUSTED, LEFT, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.misses import explain_miss, list_misses
-from analytics.results.period import zone_name
+from analytics.results.period import local_hours, zone_name
 from analytics.results.read import Report, Selection, merged
-from analytics.results.section import DEFINITIONS, Section, percent, ratio, view_of
-from analytics.results.sections import sections
+from analytics.results.section import (
+    DEFINITIONS,
+    Section,
+    bucket_of,
+    percent,
+    ratio,
+    view_of,
+)
+from analytics.results.sections import ONCE, hour_label, sections
 from analytics.results.slo import USUAL_WITHIN_MS, attainment, error_limit
 from analytics.results.summary import summarize
 from topology.content.text import count_text
 from topology.delays import format_ms
 
-# Drawn side by side, and tables without a chart.
-CHARTS = ("delays", "survival", "dead_letters")
-PAGE_TABLES = ("error", "probes", "recovery", "groups", "causes", "handled")
-OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups"})
-OF_BROKERS = frozenset({"dead_letters", "handled"})
+# As wide as the page, side by side, and tables without a chart.
+WIDE = (
+    *("lateness", "lateness_map", "recovery", "failures_map"),
+    *("dead_letters", "dead_letters_map"),
+)
+HEAT_MAPS = frozenset({"lateness_map", "failures_map", "dead_letters_map"})
+NARROW = ("delays", "survival", "rates")
+PAGE_TABLES = ("error", "probes", "groups", "causes", "handled")
+OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups", "rates", "failures_map"})
+OF_BROKERS = frozenset({"dead_letters", "dead_letters_map", "handled"})
+# Of more days only the first of a month says which it is.
+ROOM_FOR_MONTH, LAST_WITH_MONTH, MOST_BARS = 14, 28, 12
 Sections = dict[str, Section]
+LateLink: TypeAlias = Callable[[str, float, int | None], str]
 
 
 def contents(
@@ -39,6 +61,7 @@ def contents(
         key: replace(one, parked_url=parked_url, day_url=day_url, messages_url=messages_url)
         for key, one in shown.items()
     }
+    made = _drawn(made, found)
     miss = explain_miss(found)
     within_ms = found.slo.within_ms if found.slo else None
     is_as_long = len(found.days) == len(found.previous)
@@ -60,10 +83,10 @@ def contents(
         "key_figures": [figure for figure in key_row if figure.section in made],
         "budget": _budget(found),
         "main": made["lateness"],
-        "charts": [made[key] for key in CHARTS if key in made],
+        "wide": [made[key] for key in WIDE if key in made],
+        "narrow": [made[key] for key in NARROW if key in made],
         "tables": [made[key] for key in PAGE_TABLES if key in made],
         "sections": made,
-        "figures": figures(made, found),
     }
 
 
@@ -95,23 +118,61 @@ def _is_shown(key: str, found: Report) -> bool:
     return key != "slo" or found.slo is not None
 
 
-def figures(sections: Sections, found: Report) -> dict[str, dict[str, Any]]:
+def _drawn(made: Sections, found: Report) -> Sections:
+    """The tables with the charts and heat maps of those that have one."""
+    charts_of = figures(made, found)
+    shown = {}
+    for key, section in made.items():
+        figure = charts_of.get(key, {})
+        # analytics.charts.svg escapes every text that it writes.
+        drawn = SafeString(svg.draw(figure, section.title)) if figure else ""
+        heat = _heat_map(section, found) if key in HEAT_MAPS else None
+        shown[key] = replace(section, figure=figure, drawn=drawn, heat=heat)
+    return shown
+
+
+def figures(made: Sections, found: Report) -> dict[str, dict[str, Any]]:
     """A figure for every chart that has something to show; days without figures are gaps."""
-    rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
+    rows: dict[str, Any] = {key: section.rows for key, section in made.items()}
     drawn: dict[str, dict[str, Any]] = {}
     slo = found.slo
     target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
-    days = len(rows.get("lateness", ()))
-    # A single day is a point: its table says more.
-    if days > 1:
-        measured = {row.label: row for row in _percentiles(rows["lateness"])}
-        labels = [day.isoformat() for day in found.period.days]
-        by_day = [measured.get(label, charts.Percentiles(label)) for label in labels]
-        drawn["lateness"] = charts.over_time(by_day, target)
+    labels = [day.isoformat() for day in found.period.days]
+    if rows.get("lateness"):
+        if found.period.length > 1:
+            measured = {day.isoformat(): figures.late for day, figures in found.days.items()}
+            across = None
+        else:
+            (day,) = found.days
+            hours = {hour_label(one): hour for hour, one in enumerate(local_hours(day))}
+            of_day = found.days[day]
+            measured = {
+                label: of_day.within_group("late_by_hour", hour) for label, hour in hours.items()
+            }
+            labels, across = list(measured), charts.hours_axis(zone_name())
+        link = _link_late(made["lateness"], found)
+        points = [_percentiles(label, measured.get(label, {}), link) for label in labels]
+        drawn["lateness"] = charts.over_time(points, target, across)
     if rows.get("delays"):
-        drawn["delays"] = charts.by_delay(_percentiles(rows["delays"]))
+        link = _link_late(made["lateness"], found)
+        by_delay = [
+            _percentiles(label, found.total.within_group("late_by_delay", group), link, group)
+            for group, label in enumerate(buckets.DELAY_LABELS)
+        ]
+        drawn["delays"] = charts.by_delay([one for one in by_delay if any(one.texts)])
     if rows.get("survival"):
         drawn["survival"] = charts.survival([(row[0], row[-1]) for row in rows["survival"]])
+    if rows.get("recovery") and found.period.length > 1:
+        rates = {row[0]: (row[3], _rate_text(row[2], row[1])) for row in rows["recovery"]}
+        by_day = [(label, *rates.get(label, (None, ""))) for label in labels]
+        drawn["recovery"] = charts.rate_by_day(by_day)
+    if rows.get("rates"):
+        by_queue = [
+            (queue, rate, _rate_text(retried, messages))
+            for queue, messages, retried, rate in rows["rates"][:MOST_BARS]
+            if rate is not None
+        ]
+        drawn["rates"] = charts.rate_by_queue(by_queue)
     if rows.get("dead_letters"):
         arrived = [(day, reason, number) for day, reason, number, *_ in rows["dead_letters"]]
         known = {day.isoformat(): day in found.days for day in found.period.days}
@@ -119,17 +180,87 @@ def figures(sections: Sections, found: Report) -> dict[str, dict[str, Any]]:
     return drawn
 
 
-def _percentiles(rows: Any) -> list[charts.Percentiles]:
-    return [
-        charts.Percentiles(label, p50, p95, p99, _describe_all(measured, p50, p95, p99))
-        for label, measured, p50, _, p95, p99, *_ in rows
-    ]
+def _rate_text(retried: int, messages: int) -> str:
+    share = percent(ratio(retried, messages) or 0)
+    return f"{share}, {count_text(retried)} of {count_text(messages)}"
 
 
-def _describe_all(measured: int, *each_ms: float | None) -> tuple[str, ...]:
-    """Percentiles with the number of deliveries that they are of."""
-    of = f"of {count_text(measured)}"
-    return tuple("" if ms is None else f"{format_ms(ms)} {of}" for ms in each_ms)
+def _percentiles(
+    label: str, late: buckets.Counts, link: LateLink, delay: int | None = None
+) -> charts.Percentiles:
+    """Percentiles with the number of deliveries that they are of, and links to the latest ones."""
+    p50, p95, p99 = each = [buckets.percentile(late, share) for share in (0.5, 0.95, 0.99)]
+    of = f"of {count_text(sum(late.values()))}"
+    texts = tuple("" if ms is None else f"{format_ms(ms)} {of}" for ms in each)
+    links = tuple("" if ms is None else link(label, ms, delay) for ms in each)
+    return charts.Percentiles(label, p50, p95, p99, texts, links)
+
+
+def _link_late(section: Section, found: Report) -> LateLink:
+    """What leads from a point to the messages that were at least so late, or to its day."""
+
+    def link(label: str, ms: float, delay: int | None) -> str:
+        query: dict[str, str | int] = {"late_from": buckets.bucket_of(ms)}
+        if delay is not None:
+            query["delay"] = delay
+        elif found.period.length == 1:
+            query["hour"] = label
+        else:
+            query |= ONCE | {"from": label, "to": label}
+        if section.messages_url:
+            return f"{section.messages_url}{bucket_of('measured', 1, **query)}"
+        return _day(section, label) if "from" in query else ""
+
+    return link
+
+
+def _day(section: Section, label: str) -> str:
+    return f"{section.day_url}from={label}&to={label}" if section.day_url else ""
+
+
+def _heat_map(section: Section, found: Report) -> HeatMap | None:
+    """Days across; of one day its hours. Without stored messages a cell leads to its day."""
+    if not section.rows:
+        return None
+    is_one = found.period.length == 1
+    by_label = dict(zip((row[0] for row in section.rows), _cells(section), strict=True))
+    heads = [column.label for column in section.columns[1:]]
+    if is_one and section.key != "lateness_map":
+        columns = [(head, head[:2]) for head in heads]
+        lines = [(str(label), cells) for label, cells in by_label.items()]
+        return heat_map("Hour", columns, lines)
+    if is_one:
+        columns = [(str(label), str(label)[:2]) for label in by_label]
+    else:
+        columns = [(day.isoformat(), _short_day(day, found)) for day in found.period.days]
+    gap: list[tuple[int | None, str]] = [(None, "")] * len(heads)
+    by_column = [by_label.get(place, gap) for place, _ in columns]
+    lines = [(head, [cells[at] for cells in by_column]) for at, head in enumerate(heads)]
+    if section.key == "lateness_map":
+        lines.reverse()
+    return heat_map("Lateness" if section.key == "lateness_map" else "Hour", columns, lines)
+
+
+def _short_day(day: date, found: Report) -> str:
+    """With the month where there is room, and where it begins."""
+    is_first = day == found.period.first and day.day < LAST_WITH_MONTH
+    if found.period.length <= ROOM_FOR_MONTH or day.day == 1 or is_first:
+        return f"{day:%-d %b}"
+    return f"{day.day}" if found.period.length <= MOST_WITH_TEXT or not day.day % 5 else ""
+
+
+def _cells(section: Section) -> Iterator[list[tuple[int | None, str]]]:
+    """Of each row the numbers and where they lead to."""
+    for (label, *numbers), queries in zip(section.rows, section.cells_of, strict=True):
+        cells: list[tuple[int | None, str]] = []
+        for number, query in zip(numbers, queries, strict=True):
+            url = _day(section, str(label)) if ":" not in str(label) and number else ""
+            if query and section.key == "dead_letters_map" and section.parked_url:
+                url = f"{section.parked_url}?{urlencode({'q': query})}"
+            elif query and section.key != "dead_letters_map" and section.messages_url:
+                url = f"{section.messages_url}{query}"
+            cells.append((None if number is None else int(number), url))
+        yield cells
 
 
 @dataclass(frozen=True)

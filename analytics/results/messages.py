@@ -21,7 +21,7 @@ from topology.models import Broker
 KINDS = {"measured": "Measured deliveries", "retried": "Retries"}
 # What a number in an address is below.
 _DELAYS, _LATE = len(buckets.DELAY_LABELS), len(buckets.EDGES_MS) + 1
-NUMBERS = {"delay": _DELAYS, "late_from": _LATE, "attempt": 2**31}
+NUMBERS = {"delay": _DELAYS, "late_from": _LATE, "late_to": _LATE, "attempt": 2**31}
 SHOWN = 100
 # Ids that are read at most, the newest of the range: about a second.
 MOST_READ = 100_000
@@ -32,13 +32,15 @@ DISORDER = timedelta(minutes=10)
 @dataclass(frozen=True)
 class Bucket:
     """A row of a table. `hour` is a label such as "05:30"; `delay` is the number of a bucket,
-    `late_from` that of the first of several. None and "" are any.
+    `late_from` that of the first of several and `late_to` that of the first one after them. None
+    and "" are any.
     """
 
     kind: str
     hour: str = ""
     delay: int | None = None
     late_from: int | None = None
+    late_to: int | None = None
     attempt: int | None = None
 
 
@@ -81,6 +83,9 @@ def describe(bucket: Bucket) -> list[str]:
     if bucket.late_from is not None:
         low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
         found.append(f"lateness from {format_ms(low or 0)}")
+    if bucket.late_to is not None:
+        high, _ = _bounds(buckets.EDGES_MS, bucket.late_to)
+        found.append(f"lateness below {format_ms(high or 0)}")
     if bucket.attempt is not None:
         found.append(f"attempt {bucket.attempt}")
     return found
@@ -163,6 +168,9 @@ def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[Sch
     if bucket.late_from is not None and bucket.kind == "measured":
         low, _ = _bounds(buckets.EDGES_MS, bucket.late_from)
         rows = rows.filter(_between("lateness", low, None))
+    if bucket.late_to is not None and bucket.kind == "measured":
+        high, _ = _bounds(buckets.EDGES_MS, bucket.late_to)
+        rows = rows.filter(_between("lateness", None, high))
     return rows
 
 

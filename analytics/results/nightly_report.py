@@ -24,7 +24,6 @@ from django.db.models import F, OuterRef, Q, Subquery
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from analytics.charts import svg
 from analytics.models import NightlyReport, Run
 from analytics.models.run import RunState
 from analytics.results.contents import contents
@@ -64,12 +63,6 @@ def report_of(day: date) -> Report:
 def as_html(found: Report) -> str:
     """One file without scripts that loads nothing."""
     context = contents(found)
-    sections = context["sections"]
-    context["figures"] = {
-        # analytics.charts.svg escapes every text that it writes.
-        key: SafeString(svg.draw(figure, sections[key].title))
-        for key, figure in context["figures"].items()
-    }
     styles = SafeString("".join(map(_style, STYLES)))
     context |= {"styles": styles, "print_style": SafeString(_style("print"))}
     context |= {"made_at": datetime.now(UTC), "run": _run(found)}

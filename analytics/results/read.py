@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -18,6 +19,7 @@ from analytics.results.slo import Attainment
 from topology.content.text import count_text
 from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
+from topology.patterns.pattern import ParamsError
 
 MOST_TOPOLOGIES = 25
 MOST_UNEXPLAINED = 100
@@ -90,6 +92,10 @@ class Report:
     """Of the selected topology with a target, by destination: late and measured deliveries."""
     budget: Figures = field(default_factory=Figures)
     """Of the selected topology in the 28 days up to the last one."""
+    retried: Sequence[TopologyRow] = ()
+    """The topologies with retries, the highest rate first."""
+    queues: TopologyNames = field(default_factory=TopologyNames)
+    """By slug the work queue, or the name of a topology that has not one."""
     names: TopologyNames = field(default_factory=TopologyNames)
     """What people read for the slug of a topology, and type into the filter."""
 
@@ -170,7 +176,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     current = {day: figures for day, figures in by_day.items() if day >= period.first}
     previous = {day: by_day[day] for day in by_day if before.first <= day < period.first}
     budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
-    topologies, suspects = _topologies(slugs, period, selection, targets)
+    topologies, retried, suspects = _topologies(slugs, period, selection, targets)
     unexplained = UnexplainedMessage.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
     )
@@ -186,6 +192,8 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         days=current,
         previous=previous,
         topologies=topologies,
+        retried=retried,
+        queues=_name_queues([row.topology for row in retried], names),
         suspects={names[slug]: days for slug, days in suspects.items()},
         unexplained=listed,
         slo=target,
@@ -233,8 +241,10 @@ def _of(slugs: Sequence[str], first: date, last: date) -> QuerySet[DayFigures]:
 
 def _topologies(
     slugs: Sequence[str], period: Period, selection: Selection, targets: Mapping[str, Slo]
-) -> tuple[list[TopologyRow], Mapping[str, Days]]:
-    """The topologies with the worst p99, and the suspects by day."""
+) -> tuple[list[TopologyRow], list[TopologyRow], Mapping[str, Days]]:
+    """The topologies with the worst p99, those with the highest retry rate, and the suspects by
+    day.
+    """
     days = _of(slugs, period.first, period.last)
     rows = days.filter(pattern="", destination=selection.destination).exclude(topology="")
     if selection.topology:
@@ -273,7 +283,30 @@ def _topologies(
             attained = Attainment(*counts, 1 - target.percent / 100)
             row = replace(row, target=str(target), attained=attained)
         with_targets.append(row)
-    return with_targets, by_topology
+    retried = sorted((row for row in found if row.retried), key=_retry_rate, reverse=True)
+    return with_targets, retried[:MOST_TOPOLOGIES], by_topology
+
+
+def _retry_rate(row: TopologyRow) -> float:
+    return row.retried / row.messages if row.messages else 1.0
+
+
+def _name_queues(slugs: Sequence[str], names: TopologyNames) -> TopologyNames:
+    """What the messages of each topology are retried in; a queue of several by both names."""
+    found = {}
+    for topology in Topology.objects.filter(slug__in=slugs):
+        with suppress(ParamsError):
+            queues = topology.pattern.targets(topology.parsed)
+            if len(queues) == 1:
+                found[topology.slug] = queues[0]
+    uses = Counter(found.values())
+    return TopologyNames(
+        {slug: names[slug] for slug in slugs}
+        | {
+            slug: queue if uses[queue] == 1 else f"{queue} ({names[slug]})"
+            for slug, queue in found.items()
+        }
+    )
 
 
 def _count_late_by_destination(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 
+from analytics.charts.heat import HeatMap
 from analytics.results.read import Report
 from topology.content.text import count_text, isolate_names
 from topology.delays import format_ms
@@ -30,8 +31,9 @@ VIEWS = {
     **{"ledger": "Ledger", "runs": "Runs"},
 }
 _VIEW_OF = {
-    **dict.fromkeys(("survival", "recovery", "groups", "causes"), "retries"),
-    **dict.fromkeys(("dead_letters", "handled"), "dead-letters"),
+    **dict.fromkeys(("recovery", "failures_map", "survival", "rates"), "retries"),
+    **dict.fromkeys(("groups", "causes"), "retries"),
+    **dict.fromkeys(("dead_letters", "dead_letters_map", "handled"), "dead-letters"),
     "ledger": "ledger",
 }
 Value: TypeAlias = str | int | float | None
@@ -85,6 +87,14 @@ class Section:
     """Of each row what the page of recorded messages finds it by (`messages.read_bucket`)."""
     messages_url: str = ""
     """That page with range and filters; empty where no message of the range is kept."""
+    cells_of: Sequence[Sequence[str]] = ()
+    """Of each row what finds the messages of each column after the first, as `buckets` or, of dead
+    letters, as `searches`."""
+    figure: dict[str, Any] = field(default_factory=dict)
+    """The chart of its rows, for Plotly; empty without one."""
+    drawn: str = ""
+    """The same as HTML."""
+    heat: HeatMap | None = None
 
     @property
     def definition(self) -> str:
@@ -173,6 +183,15 @@ def search_parked(report: Report, number: int, days: tuple[date, date], **values
     first, last = days
     is_generated = any(first <= day <= last for day in report.generated_days)
     return "" if is_generated or not number else search_of(first, last, **values)
+
+
+def search_parked_hour(report: Report, number: int, begin: datetime) -> str:
+    """The same of the messages that were parked in one hour (UTC)."""
+    day = begin.date()
+    if day in report.generated_days or not number:
+        return ""
+    end = begin + timedelta(hours=1)
+    return f'parked:>="{begin:%Y-%m-%d %H:%M}" parked:<"{end:%Y-%m-%d %H:%M}" state:any'
 
 
 def bucket_of(kind: str, number: object, **values: str | int | float | None) -> str:

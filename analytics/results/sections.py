@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
 
 from analytics import buckets
 from analytics.results.figures import (
@@ -32,8 +33,10 @@ from analytics.results.section import (
     bucket_of,
     ratio,
     search_parked,
+    search_parked_hour,
 )
 from analytics.results.slo import attainment, error_limit
+from topology.delays import format_ms
 
 PERCENTILES = tuple(Column(name, "ms") for name in ("p50", "p90", "p95", "p99"))
 LATENESS = (*PERCENTILES, Column("Max", "ms"), Column("Early", "share"))
@@ -47,6 +50,17 @@ MOST_CAUSES = 20
 MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
 DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
 SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
+
+# Bands of lateness, two for each factor of ten: the label, the first bucket, the first after it.
+_WIDTH = 5
+BANDS = (
+    ("< 1ms", buckets.EARLY, buckets.FIRST_LOG_BUCKET),
+    *(
+        (f"≥ {format_ms(buckets.bounds(first)[0])}", first, first + _WIDTH)
+        for first in range(buckets.FIRST_LOG_BUCKET, len(buckets.EDGES_MS) + 1, _WIDTH)
+    ),
+)
+ONCE = {"range": "custom"}
 
 
 def sections(report: Report) -> dict[str, Section]:
@@ -76,7 +90,124 @@ def make_lateness_by_day(report: Report) -> Section:
     empty = "No delivery was measured."
     if report.total.total("probes_late"):
         empty += " Only probes were measured, see “Lateness of probes”."
-    return Section("lateness", "Lateness by day", columns, rows, empty)
+    title = "Lateness by day" if report.period.length > 1 else "Lateness"
+    return Section("lateness", title, columns, rows, empty)
+
+
+def hour_label(begin: datetime) -> str:
+    return f"{begin:%H:%M}"
+
+
+def make_lateness_map(report: Report) -> Section:
+    """Measured deliveries by band of lateness and day, or of one day by hour of entry."""
+    is_one = report.period.length == 1
+    spans: list[tuple[str, dict[str, str], buckets.Counts]] = []
+    for day, figures in report.days.items():
+        of_day = ONCE | dict.fromkeys(("from", "to"), day.isoformat())
+        if not is_one:
+            spans.append((day.isoformat(), of_day, figures.late))
+            continue
+        for hour, begin in enumerate(local_hours(day)):
+            label = hour_label(begin)
+            late = figures.within_group("late_by_hour", hour)
+            spans.append((label, of_day | {"hour": label}, late))
+    used = {place for *_, late in spans for place, band in enumerate(BANDS) if _in(late, band)}
+    bands = BANDS[min(used) : max(used) + 1] if used else ()
+    rows: list[Row] = []
+    found = []
+    for label, place, late in spans if used else ():
+        numbers = [_in(late, band) for band in bands]
+        rows.append([label, *numbers])
+        found.append(
+            [
+                bucket_of("measured", number, **place, **_limits(band))
+                for number, band in zip(numbers, bands, strict=True)
+            ]
+        )
+    first = Column(f"Hour ({zone_name()})" if is_one else DAY)
+    columns = (first, *(Column(label, "count") for label, *_ in bands))
+    title, empty = "Deliveries by lateness", "No delivery was measured."
+    return Section("lateness_map", title, columns, rows, empty, cells_of=found)
+
+
+def _in(late: buckets.Counts, band: tuple[str, int, int]) -> int:
+    _, first, after = band
+    return sum(number for bucket, number in late.items() if first <= bucket < after)
+
+
+def _limits(band: tuple[str, int, int]) -> dict[str, int]:
+    """Of the parameters of `read_bucket` those that are limits: the ends are open."""
+    _, first, after = band
+    low = {"late_from": first} if first > buckets.EARLY else {}
+    return low | ({"late_to": after} if after <= len(buckets.EDGES_MS) else {})
+
+
+def make_failures_map(report: Report) -> Section:
+    """Recorded failures by day and hour; days that were computed before they were counted by hour
+    are missing.
+    """
+    counted = {
+        day: figures.by("failures_by_hour")
+        for day, figures in report.days.items()
+        if figures.total("failures_by_hour") or not figures.total("causes")
+    }
+
+    def query(day: date, begin: datetime, number: int) -> str:
+        of_day = ONCE | dict.fromkeys(("from", "to"), day.isoformat())
+        return bucket_of("retried", number, **of_day, hour=hour_label(begin))
+
+    title, empty = "Failures by day and hour", "No failure was recorded by hour."
+    return _by_hour("failures_map", title, counted, query, empty)
+
+
+def make_dead_letters_map(report: Report) -> Section:
+    """The same of dead letters that arrived."""
+    counted: dict[date, Counter[str | int]] = {}
+    parked: Counter[tuple[date, int]] = Counter()
+    for day, figures in report.days.items():
+        by_hour = figures.counts["dead_letters_by_hour"]
+        if not by_hour and figures.total("dead_letters"):
+            continue
+        counted[day] = Counter()
+        for (kind, hour), number in by_hour.items():
+            if kind == "arrived":
+                counted[day][hour] += number
+            if kind == "parked":
+                parked[day, int(hour)] += number
+
+    def query(day: date, begin: datetime, number: int) -> str:
+        hour = begin.astimezone(UTC)
+        return search_parked_hour(report, parked[day, hour.hour], hour)
+
+    title, empty = "Dead letters by day and hour", "No dead letter arrived."
+    return _by_hour("dead_letters_map", title, counted, query, empty)
+
+
+def _by_hour(
+    key: str,
+    title: str,
+    counted: Mapping[date, Mapping[str | int, int]],
+    query: Callable[[date, datetime, int], str],
+    empty: str,
+) -> Section:
+    """A row for each day, a column for each hour of the reports' zone."""
+    rows: list[Row] = []
+    found = []
+    has_any = any(sum(by_hour.values()) for by_hour in counted.values())
+    labels = list(dict.fromkeys(hour_label(one) for day in counted for one in local_hours(day)))
+    for day, by_hour in counted.items() if has_any else ():
+        cells: dict[str, tuple[int, str]] = {}
+        # An hour that the clocks repeat is in one column.
+        for hour, begin in enumerate(local_hours(day)):
+            before, earlier = cells.get(hour_label(begin), (0, ""))
+            number = by_hour.get(hour, 0)
+            query_of = query(day, begin, number)
+            cells[hour_label(begin)] = before + number, earlier or query_of
+        shown = [cells.get(label, (None, "")) for label in labels]
+        rows.append([day.isoformat(), *(number for number, _ in shown)])
+        found.append([one for _, one in shown])
+    columns = (Column(DAY), *(Column(label, "count") for label in labels))
+    return Section(key, title, columns, rows, empty, cells_of=found)
 
 
 def make_error(report: Report) -> Section:
@@ -264,6 +395,18 @@ def make_survival(report: Report) -> Section:
     return Section("survival", title, columns, rows, empty, buckets=found)
 
 
+def make_rates(report: Report) -> Section:
+    rows: list[Row] = [
+        [report.queues[row.topology], row.messages, row.retried, ratio(row.retried, row.messages)]
+        for row in report.retried
+    ]
+    columns = (
+        *(Column("Queue"), Column("Messages", "count"), Column("Retried", "count")),
+        Column("Retry rate", "share"),
+    )
+    return Section("rates", "Retry rate by queue", columns, rows, "No message was retried.")
+
+
 def make_causes(report: Report) -> Section:
     most = report.total.counts["causes"].most_common(MOST_CAUSES)
     rows: list[Row] = [[*key, number] for key, number in most]
@@ -338,7 +481,15 @@ def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mappin
 
 # In the order of the page.
 MAKERS: tuple[Callable[[Report], Section], ...] = (
-    *(make_lateness_by_day, make_lateness_by_delay, make_lateness_of_probes, make_error),
-    *(make_survival, make_by_reason, make_recovery, make_groups),
-    *(make_causes, make_by_origin, make_ledger, make_topologies, make_slo),
+    *(make_lateness_by_day, make_lateness_map, make_lateness_by_delay, make_lateness_of_probes),
+    *(make_error, make_recovery, make_failures_map, make_survival, make_rates, make_groups),
+    *(
+        make_causes,
+        make_by_reason,
+        make_dead_letters_map,
+        make_by_origin,
+        make_ledger,
+        make_topologies,
+        make_slo,
+    ),
 )

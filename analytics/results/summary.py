@@ -19,6 +19,8 @@ from topology.delays import format_ms
 
 # A p95 gets a sentence from this multiple of the usual one and from this number of milliseconds on.
 TIMES_USUAL, LEAST_P95_MS = 5, 100
+# So many days say what is usual; a volume counts from so many times of another one.
+LEAST_DAYS, TIMES_VOLUME = 3, 2
 # With fewer messages a share is meaningless.
 LEAST_MESSAGES, LEAST_ATTEMPTS = 100, 20
 # How many standard errors apart two shares must be.
@@ -109,7 +111,7 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
     of_few = _p95(sum(map(Counter, few), Counter()))
     of_hours = [*by_hour.values(), *([] if of_few is None else [of_few] * len(few))]
     of_days = [p95 for day in by_day if (p95 := _p95(days[day].late)) is not None]
-    usual = median(of_days if len(of_days) >= 3 else of_hours or of_days)
+    usual = median(of_days if len(of_days) >= LEAST_DAYS else of_hours or of_days)
     limit = max(TIMES_USUAL * usual, LEAST_P95_MS)
     late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
     if not late:
@@ -125,8 +127,24 @@ def _late(topology: str, days: Days) -> Iterator[Sentence]:
     text = (
         f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()}), p95 lateness "
         f"of {topology} rose from {format_ms(usual)} to {format_ms(by_hour[peak])}."
+        f"{_describe_volume(days, worst, range(first, last + 1))}"
     )
     yield Sentence("Late deliveries.", text, "lateness", topology, worst, worst)
+
+
+def _describe_volume(days: Days, worst: date, hours: range) -> str:
+    """How many deliveries an hour there were, where they were more than in the same hours of other
+    days, or on each day more than in other hours; else "".
+    """
+    of_hours = {day: figures.by("late_by_hour") for day, figures in days.items()}
+    number = sum(of_hours[worst][hour] for hour in hours) / len(hours)
+    same = [of_hours[day][hour] for day in days if day != worst for hour in hours]
+    others = [of_hours[worst][hour] for hour in range(24) if hour not in hours]
+    for compared, where in ((same, "on other days"), (others, "in other hours")):
+        usual = median(compared) if compared else 0
+        if usual and number >= TIMES_VOLUME * usual:
+            return f" {number:.0f} deliveries an hour were measured then, {usual:.0f} {where}."
+    return ""
 
 
 def _p95(counts: buckets.Counts) -> float | None:

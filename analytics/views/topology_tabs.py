@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
 from analytics import topology_history as history
 from analytics.charts import figures as charts
+from analytics.charts import svg
 from analytics.models import Firehose
 from analytics.observation import untapped
 from analytics.retention.rules import MINUTES
@@ -62,12 +64,17 @@ def topology_history(request: HttpRequest, topology: Topology) -> HttpResponse:
             None if "exit" in not_observed else charts.lateness(found.spans),
         ),
     ]
+    drawn = [
+        # analytics.charts.svg escapes every text that it writes.
+        (key, title, figure, SafeString(svg.draw(figure, title)) if figure else "")
+        for key, title, figure in figures
+    ]
     context = {
         **head_context(request, topology),
         "tab": "history",
         "widths": history.LABELS,
         "history": found,
-        "figures": [] if found.is_empty else figures,
+        "figures": [] if found.is_empty else drawn,
         "by": width,
     }
     return render(request, "analytics/topology_history.html", context)

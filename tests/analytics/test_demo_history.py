@@ -16,7 +16,7 @@ from analytics.events import PROBE
 from analytics.models import Run
 from analytics.models.run import RunState
 from analytics.observation import unobserved
-from analytics.results.contents import CHARTS, PAGE_TABLES
+from analytics.results.contents import NARROW, PAGE_TABLES, WIDE
 from analytics.results.figures import ENTERED, UNEXPLAINED
 from analytics.results.period import Period
 from analytics.results.read import report
@@ -84,7 +84,7 @@ def test_the_history_is_computed_from_generated_events_and_says_so(
     made = sections(found)
     # No message is parked of what was generated.
     assert not any(search for one in made.values() for search in one.searches)
-    assert [key for key in ("lateness", *CHARTS, *PAGE_TABLES) if not made[key].rows] == ["error"]
+    assert [key for key in (*WIDE, *NARROW, *PAGE_TABLES) if not made[key].rows] == ["error"]
     sentences = summarize(found.period, found.total, found.days, found.suspects, 100)
     reported = {sentence.headline: sentence for sentence in sentences}
     assert "between 02:00 and 04:00 (UTC)" in reported["Late deliveries."].text

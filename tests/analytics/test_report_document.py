@@ -60,7 +60,8 @@ def test_the_file_needs_nothing_else_and_has_the_pages_tables(computed: Run) -> 
     found = report_of(DAY)
     html = as_html(found)
     assert not re.search(r"<script|<link|<img|url\(|(src|href)=\"(?!#)", html)
-    assert html.count('<svg class="drawn"') == 3
+    assert html.count('<svg class="drawn') == 5
+    assert html.count('<table class="calendar heat"') == 3
     assert "was due without a recorded end." in html
     for section in as_json(found)["tables"].values():
         assert section["title"] in html or section["title"] == "Service level objective"

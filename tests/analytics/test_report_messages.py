@@ -4,6 +4,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.contrib.auth.models import User
@@ -67,6 +68,8 @@ def test_each_bucket_of_a_report_has_the_messages_it_counted(recorded: Topology)
     assert names(Bucket("measured", late_from=buckets.ON_TIME)) == sorted([*late, "retry"])
     assert names(Bucket("measured", late_from=buckets.bucket_of(2100))) == late
     assert names(Bucket("measured", late_from=buckets.bucket_of(2600))) == ["late-2600"]
+    between = Bucket("measured", late_from=buckets.ON_TIME, late_to=buckets.bucket_of(2600))
+    assert names(between) == ["late-2100", "retry"]
     of_delay = next(n for n, edge in enumerate(buckets.DELAY_EDGES_MS) if ms(edge) > DELAY)
     assert names(Bucket("measured", delay=of_delay)) == measured
     assert names(Bucket("measured", delay=of_delay + 1)) == []
@@ -125,6 +128,7 @@ def test_the_first_id_of_a_moment_is_found_among_gaps(topology: Topology) -> Non
     [
         {},
         {"kind": "other"},
+        {"kind": "measured", "late_to": str(len(buckets.EDGES_MS) + 1)},
         *({"kind": "measured", "late_from": bad} for bad in ("-1", "x", "٣", "999", "1" * 5000)),
         {"kind": "scheduled"},
         {"kind": "measured", "delay": "10"},
@@ -152,17 +156,23 @@ def test_every_chart_links_its_rows_to_the_messages_behind_them(
     address = reverse("analytics:reports")
     views = [viewer.get(address, query | {"view": view}) for view in VIEWS]
     text = "".join(view.content.decode() for view in views)
-    links = [unescape(link) for link in re.findall(r'href="(/reports/messages/[^"]+)"', text)]
-    kinds = {re.sub(r"=[^&]*", "", link[link.index("kind=") :]) for link in links}
-    assert kinds == {"kind&delay", "kind&attempt"}
-    for link in links:
+    found = [unescape(link) for link in re.findall(r'href="(/reports/messages/[^"]+)"', text)]
+    links = {re.sub(r"=[^&]*", "", link[link.index("kind=") :]): link for link in found}
+    cell = "kind&range&from&to&hour"
+    of_cells = {cell, f"{cell}&late_to", f"{cell}&late_from&late_to"}
+    of_points = {"kind&late_from&hour", "kind&late_from&delay"}
+    assert set(links) == {"kind&delay", "kind&attempt"} | of_cells | of_points
+    for link in links.values():
         assert viewer.get(link).status_code == 200
-    late = next(link for link in links if "&kind=measured" in link)
+    late = next(link for link in found if "&kind=measured&delay=" in link)
     page = viewer.get(f"{late}&late_from={buckets.bucket_of(2100)}&hour=05:00").content.decode()
     assert "late-2100" in page
     assert "2.1s" in page
     assert "late-2600" not in page
     assert f"?from={YESTERDAY}&amp;to={YESTERDAY}&amp;topology=orders" in page
+    bands = [link for link in found if "&hour=02:00&" in unquote(link) and "late_to" in link]
+    lists = [viewer.get(one.replace("02%3A00", "05%3A00")).content.decode() for one in bands]
+    assert sum("late-2100" in one for one in lists) == 1
 
 
 def test_rows_without_kept_messages_have_no_link(viewer: Client, topology: Topology) -> None:

@@ -90,7 +90,7 @@ def test_without_any_run_the_page_says_how_to_get_one(viewer: Client) -> None:
 def test_a_day_is_shown_with_its_charts_and_the_same_numbers_as_tables(viewer: Client) -> None:
     a_computed_day()
     text = of_all_views(viewer)
-    drawn = {"delays", "survival", "dead_letters"}
+    drawn = {"lateness", "delays", "survival", "rates", "dead_letters"}
     assert set(re.findall(r'data-figure="figure-(\w+)"', text)) == drawn
     assert text.count("<details open><summary>Table") == 1
     scripts = re.findall(r'<script id="([\w-]+)" type="application/json">(.*?)</script>', text)
@@ -108,7 +108,7 @@ def test_every_table_has_its_definition_and_a_csv_file(viewer: Client) -> None:
     a_computed_day()
     text = of_all_views(viewer)
     links = re.findall(r'href="(/reports/([\w]+)\.csv[^"]*)"', text)
-    assert len(links) == 10
+    assert len(links) == 14
     for link, key in links:
         assert escape(DEFINITIONS[key]) in text
         answer = viewer.get(unescape(link))

@@ -1,0 +1,104 @@
+"""Heat maps of reports: levels by quantile, gaps, and what a cell leads to."""
+
+from __future__ import annotations
+
+import csv
+import re
+from datetime import UTC, date, datetime, timedelta
+from html import unescape
+from io import StringIO
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.test import Client
+
+from analytics.charts.heat import LEVELS, heat_map
+from analytics.models import DayFigures
+from analytics.results import read
+from analytics.results.contents import contents
+from analytics.results.period import Period
+from analytics.search.query import parse
+from delayboard.dead_letters.search import FIELDS
+from tests.analytics import result_rows
+from topology.models import Broker
+
+DAY = date(2026, 11, 20)
+DAYS = [DAY - timedelta(days=1), DAY]
+GROUP = {"broker": "main", "topology": "orders"}
+
+
+def test_one_extreme_cell_leaves_the_others_their_levels() -> None:
+    numbers: list[int | None] = [0, 1, 2, 3, 4, 5, 1_000_000, None]
+    columns = [(str(place), "") for place in range(len(numbers))]
+    ((_, cells),) = heat_map("", columns, [("row", [(number, "") for number in numbers])]).rows
+    assert [cell.level for cell in cells] == [0, 1, 2, 3, 4, 5, LEVELS, "gap"]
+    assert [cell.text for cell in cells] == ["", "1", "2", "3", "4", "5", "1M", ""]
+    assert cells[-1].description == "7, row: not counted"
+
+
+def test_no_count_is_longer_than_four_characters() -> None:
+    for number in (1, 999, 1000, 1249, 9999, 99_999, 999_999, 1_000_000, 99_999_999, 999_999_999):
+        (_, (cell,)) = heat_map("", [("x", "x")], [("y", [(number, "")])]).rows[0]
+        assert len(cell.text) <= 4, cell.text
+
+
+def in_csv(client: Client, key: str, *days: date) -> list[list[str]]:
+    answer = client.get(f"/reports/{key}.csv?from={days[0]}&to={days[-1]}")
+    return list(csv.reader(StringIO(answer.content.decode())))
+
+
+def test_the_cells_of_a_day_and_of_its_hours_add_up_to_what_was_measured(
+    broker: Broker, admin_client: Client
+) -> None:
+    result_rows.days(DAYS, [GROUP])
+    _, *of_days = in_csv(admin_client, "lateness_map", *DAYS)
+    _, *of_hours = in_csv(admin_client, "lateness_map", DAY)
+    _, *rows = in_csv(admin_client, "lateness", *DAYS)
+    measured = {day: int(number) for day, number, *_ in rows}
+    assert {day: sum(map(int, cells)) for day, *cells in of_days} == measured
+    assert len(of_hours) == 24
+    assert sum(int(n) for _, *cells in of_hours for n in cells) == measured[str(DAY)]
+
+
+def test_a_day_without_counts_by_hour_is_a_gap(broker: Broker) -> None:
+    result_rows.days(DAYS, [GROUP])
+    old = DayFigures.objects.get(day=DAYS[0], topology="", pattern="", destination="")
+    # As an earlier version stored it.
+    old.figures = re.sub(r'"(failures|dead_letters)_by_hour":\[.*?\]\],', "", old.figures)
+    old.save()
+    period = Period("custom", DAYS[0] - timedelta(days=1), DAY)
+    sections = contents(read.report(period, [broker]))["sections"]
+    for key, total in (("failures_map", 665), ("dead_letters_map", None)):
+        rows = sections[key].rows
+        assert [row[0] for row in rows] == [str(DAY)]
+        assert total is None or sum(rows[0][1:]) == total
+        heat = sections[key].heat
+        assert [[cell.level == "gap" for cell in cells] for _, cells in heat.rows] == [
+            [True, True, False]
+        ] * 24
+
+
+def test_cells_lead_to_the_retries_or_parked_messages_of_their_hour(
+    broker: Broker, admin_client: Client, settings: Any
+) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Asia/Kolkata"
+    result_rows.days(DAYS, [GROUP])
+    address = f"/reports/?from={DAYS[0]}&to={DAY}&broker=main&view="
+    text = admin_client.get(f"{address}dead-letters").content.decode()
+    links = [unescape(one) for one in re.findall(r'<td[^>]*><a href="(/[^"]+)"', text)]
+    queries = [parse_qs(urlsplit(link).query)["q"][0] for link in links]
+    assert f'parked:>="{DAY} 09:00" parked:<"{DAY} 10:00" state:any' in queries
+    for query in queries:
+        parse(query, datetime.now(UTC), FIELDS)
+    assert admin_client.get(links[0]).status_code == 200
+    # The hour is one of the zone, the first that begins on the UTC day is at 05:30.
+    assert re.search(rf'title="{DAY}, 14:30: \d+"', text)
+
+
+def test_rates_are_named_by_their_work_queue(topology: Any, admin_client: Client) -> None:
+    result_rows.days([DAY], [{"broker": topology.broker.slug, "topology": topology.slug}])
+    head, row = in_csv(admin_client, "rates", DAY)
+    assert head == ["Queue", "Messages", "Retried", "Retry rate"]
+    assert row[0] == topology.pattern.targets(topology.parsed)[0]
+    assert float(row[3]) == pytest.approx(int(row[2]) / int(row[1]))
