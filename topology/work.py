@@ -1,5 +1,8 @@
 """Long work as rows: claimed by one conditional update, kept by a lease, fenced by a number.
 
+All moments of a row are of the database's clock: the clocks of two hosts may differ by more than a
+lease lasts.
+
 What only one process at a time does with this database has a row too (`alone`).
 """
 
@@ -10,13 +13,13 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Event
 from time import monotonic
 from typing import Any
 
 from django.db.models import F, Q
-from django.utils import timezone
+from django.db.models.functions import Now
 from structlog.contextvars import bound_contextvars
 
 from topology.broker.errors import BrokerError
@@ -85,7 +88,7 @@ class Lease:
 
     def renew(self, done: int, total: int, **values: Any) -> bool:
         """Renew, report progress and set these columns; False when it was no longer ours."""
-        until = timezone.now() + self.lasts
+        until = Now() + self.lasts
         return bool(self._row().update(leased_until_at=until, done=done, total=total, **values))
 
     def report(self, error: str) -> bool:
@@ -95,20 +98,17 @@ class Lease:
     def end(self, state: WorkState, error: str = "") -> bool:
         """Close the work; False when it was no longer ours."""
         return bool(
-            self._row().update(
-                state=state, error=error, ended_at=timezone.now(), leased_until_at=None
-            )
+            self._row().update(state=state, error=error, ended_at=Now(), leased_until_at=None)
         )
 
     def give_back(self, error: str, *, after: timedelta = timedelta(0), **values: Any) -> bool:
         """Let it be tried again later, with the reason shown meanwhile."""
-        now = timezone.now()
         return bool(
             self._row().update(
                 state=WorkState.WAITING,
                 error=error,
                 leased_until_at=None,
-                not_before_at=now + after,
+                not_before_at=Now() + after,
                 **values,
             )
         )
@@ -184,13 +184,13 @@ def create(kind: str, subject: int, *, broker: Broker | None, user: Any, total: 
 
 def free_kinds() -> set[str]:
     """The kinds of the work that somebody can claim now."""
-    free = Work.objects.filter(_free(timezone.now())).order_by()
+    free = Work.objects.filter(_free()).order_by()
     return set(free.values_list("kind", flat=True).distinct())
 
 
 def claim(kinds: Collection[str], owner: str) -> Work | None:
     """Take the oldest work that waits, or whose holder let its lease run out."""
-    free = Work.objects.filter(_free(timezone.now()), kind__in=kinds)
+    free = Work.objects.filter(_free(), kind__in=kinds)
     return next(filter(None, (claim_this(work, owner) for work in free.order_by("pk")[:10])), None)
 
 
@@ -251,9 +251,9 @@ class Leases:
             missing = asked.difference(self._rows.values_list("subject", flat=True))
             rows = [Work(kind=self._kind, subject=one) for one in missing]
             Work.objects.bulk_create(rows, ignore_conflicts=True)
-        now, renewed_at = timezone.now(), monotonic()
+        renewed_at = monotonic()
         # What a process of our name left is renewed with ours, and then ours.
-        self._own.update(leased_until_at=now + LEASE)
+        self._own.update(leased_until_at=Now() + LEASE)
         self._renewed_at = renewed_at
         own = frozenset(self._own.values_list("subject", flat=True))
         leaving = (own - asked) | (self._leaving & own)
@@ -264,13 +264,13 @@ class Leases:
             leaving |= set(held).difference(_spread(held, share))
         self._leaving = leaving
         self.release(leaving.difference(busy))
-        self._claim(asked, share - len(held), now)
+        self._claim(asked, share - len(held))
         self._held = frozenset(self._own.values_list("subject", flat=True)) - self._leaving
         self._wanted, self._read_at = asked, monotonic()
         return self._held
 
-    def _claim(self, asked: frozenset[int], room: int, now: datetime) -> None:
-        rows = self._rows.filter(_free(now), subject__in=asked).order_by("subject")
+    def _claim(self, asked: frozenset[int], room: int) -> None:
+        rows = self._rows.filter(_free(), subject__in=asked).order_by("subject")
         free = list(rows.values_list("subject", flat=True))
         since = self._free_since
         self._free_since = {one: since.get(one, monotonic()) for one in free}
@@ -281,7 +281,7 @@ class Leases:
             state=WorkState.RUNNING,
             owner=self._owner,
             fence=F("fence") + 1,
-            leased_until_at=now + LEASE,
+            leased_until_at=Now() + LEASE,
         )
 
     def release(self, subjects: Collection[int]) -> None:
@@ -301,7 +301,7 @@ class Leases:
 def leased(kind: str) -> set[int]:
     """The subjects of an EXCLUSIVE kind that some process has now."""
     rows = Work.objects.filter(kind=kind, state=WorkState.RUNNING)
-    return set(rows.filter(leased_until_at__gte=timezone.now()).values_list("subject", flat=True))
+    return set(rows.filter(leased_until_at__gt=Now()).values_list("subject", flat=True))
 
 
 def _spread(subjects: Sequence[int], number: int) -> list[int]:
@@ -312,13 +312,12 @@ def _spread(subjects: Sequence[int], number: int) -> list[int]:
 
 def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:
     """Take this one; None when it has ended, is another's, or waits for its time."""
-    now = timezone.now()
-    taken = Work.objects.filter(_free(now), pk=work.pk, fence=work.fence).update(
+    taken = Work.objects.filter(_free(), pk=work.pk, fence=work.fence).update(
         state=WorkState.RUNNING,
         owner=owner,
         fence=F("fence") + 1,
         attempts=F("attempts") + 1,
-        leased_until_at=now + lasts,
+        leased_until_at=Now() + lasts,
     )
     if not taken:
         return None
@@ -326,19 +325,19 @@ def claim_this(work: Work, owner: str, lasts: timedelta = LEASE) -> Work | None:
     return work
 
 
-def _free(now: datetime) -> Q:
-    is_due = Q(pause_requested=False) & (Q(not_before_at=None) | Q(not_before_at__lte=now))
-    return Q(state=WorkState.WAITING) & (is_due | Q(cancel_requested=True)) | _is_left(now)
+def _free() -> Q:
+    is_due = Q(pause_requested=False) & (Q(not_before_at=None) | Q(not_before_at__lte=Now()))
+    return Q(state=WorkState.WAITING) & (is_due | Q(cancel_requested=True)) | _is_left()
 
 
-def _is_left(now: datetime) -> Q:
+def _is_left() -> Q:
     """Its holder died, or let its lease run out."""
-    return Q(state=WorkState.RUNNING, leased_until_at__lt=now)
+    return Q(state=WorkState.RUNNING, leased_until_at__lte=Now())
 
 
 def free(work: Work) -> None:
     """Let it wait where its holder died: then `cancel` ends it at once."""
-    left = Work.objects.filter(_is_left(timezone.now()), pk=work.pk)
+    left = Work.objects.filter(_is_left(), pk=work.pk)
     if left.update(state=WorkState.WAITING, leased_until_at=None):
         work.refresh_from_db()
 
@@ -362,5 +361,5 @@ def lease_of(work: Work) -> Lease:
 def cancel(work: Work) -> None:
     """Request the end: immediate when nobody holds it, else at its next heartbeat."""
     free = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
-    if not free.update(state=WorkState.CANCELLED, ended_at=timezone.now()):
+    if not free.update(state=WorkState.CANCELLED, ended_at=Now()):
         Work.objects.filter(pk=work.pk, state=WorkState.RUNNING).update(cancel_requested=True)

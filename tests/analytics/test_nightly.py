@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.models import F
+from django.db.models.functions import Now
 
 from analytics import launch, nightly
 from analytics.models import DayFigures, Run, UnexplainedMessage
@@ -169,7 +170,7 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
     soon = datetime.now(UTC) + work.LEASE - timedelta(seconds=1)
 
     def almost_over(*_: int) -> None:
-        Work.objects.update(leased_until_at=datetime.now(UTC))
+        Work.objects.update(leased_until_at=Now())
 
     reported = launch.run_day
     leases = []

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.models import Model
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from delayboard.dead_letters.replay import batch_state
 from delayboard.demo.node import PrivateNode
@@ -127,7 +127,7 @@ def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
     with processes.started("worker", "--only", "replay", variables=variables) as replayer:
         await_that(lambda: live_depths(address_of(vhost), ["twice"])["twice"] >= goal)
         kill(replayer)
-    Work.objects.update(leased_until_at=timezone.now())
+    Work.objects.update(leased_until_at=Now())
     carry_out(batch.pk)
     return live_depths(address_of(vhost), ["twice"])["twice"] - SOME
 

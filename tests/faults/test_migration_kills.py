@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.db.models.functions import Now
 from pytest_django import Settings
 
 from delayboard.delay_migration.move_messages import WINDOW
@@ -111,7 +112,7 @@ def kill_the_command(source: Topology, target: Topology, *, kills: int, longest:
             )
             time.sleep(random.uniform(0, longest))
             died += migration.process.exitcode is None
-        Work.objects.update(leased_until_at=datetime.now(UTC))
+        Work.objects.update(leased_until_at=Now())
     with forked(*command) as migration:
         assert migration.wait(120) == 0, migration.said
     return died
@@ -137,7 +138,7 @@ def test_a_kill_of_the_broker(node: PrivateNode) -> None:
         node.kill()
         migration.wait(60)
     node.start()
-    Work.objects.update(leased_until_at=datetime.now(UTC))
+    Work.objects.update(leased_until_at=Now())
     with forked(*command) as migration:
         assert migration.wait(120) == 0, migration.said
     got = waiting_in_target(vhost)

@@ -6,12 +6,12 @@ import json
 import random
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from analytics import compacted, nightly
 from analytics.models import DayFigures, Run, UnexplainedMessage
@@ -90,7 +90,7 @@ def test_a_worker_killed_at_any_moment_of_a_nightly_run_leaves_the_same_figures(
         seen.add(Run.objects.get(day=DAY).state)
         assert rows() in ([], expected)
         # As after its lease.
-        Work.objects.update(leased_until_at=datetime.now(UTC))
+        Work.objects.update(leased_until_at=Now())
     nightly.request_run(DAY)
     with forked_call(work):
         eventually(is_over, "the day is computed", seconds=SECONDS)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from django.db.models.functions import Now
 from pytest_django import Settings
 
 from delayboard.models import PublishJob
@@ -66,7 +67,7 @@ def test_every_timeout_arrives_and_what_arrives_twice_is_said(vhost: Vhost, tmp_
         goal = published() + random.randint(1, 100)
         with forked(*command, "--rate", "200"):
             eventually(partial(has_published, goal), "it makes progress")
-        Work.objects.update(leased_until_at=datetime.now(UTC))
+        Work.objects.update(leased_until_at=Now())
     with started(*command, variables=environment()) as publishing:
         assert publishing.wait(ENDS_WITHIN_SECONDS) == 0
     arrived = drained(vhost, "work")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from uuid import UUID
 
 import pytest
+from django.db.models.functions import Now
 from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
@@ -86,7 +86,7 @@ def test_each_message_of_a_job_arrives_once_or_is_marked(
     for begun in (NUMBER // 4, NUMBER // 2):
         with forked("worker"):
             eventually(partial(has_begun, job.pk, begun), "the job goes on")
-        Work.objects.filter(pk=job.work_id).update(leased_until_at=datetime.now(UTC))
+        Work.objects.filter(pk=job.work_id).update(leased_until_at=Now())
     with forked("worker"):
         eventually(lambda: has_begun(job.pk, NUMBER * 5 // 8), "the job goes on")
         break_connections(broker_node, vhost)

@@ -18,6 +18,7 @@ import pytest
 from django.db import connection as database
 from django.db import transaction
 from django.db.models import Sum
+from django.db.models.functions import Now
 
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.recorder.copies import content_of
@@ -185,7 +186,7 @@ def working(number: int = 4, *, owner: str = "worker") -> Iterator[None]:
 def expire_leases(owner: str = "") -> None:
     """As if the time of its leases had passed since their holder died."""
     rows = Work.objects.filter(kind=requesting.KIND, owner__startswith=owner)
-    rows.update(leased_until_at=datetime.now(UTC))
+    rows.update(leased_until_at=Now())
 
 
 def is_in_order(arrived: Sequence[str], queue: str) -> bool:

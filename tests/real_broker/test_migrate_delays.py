@@ -14,6 +14,7 @@ from threading import Event
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from analytics import facts
@@ -257,7 +258,7 @@ def test_kills_double_what_was_not_acknowledged_and_mark_it(
             break
         except Killed:
             died += 1
-            Work.objects.update(leased_until_at=datetime.now(UTC))
+            Work.objects.update(leased_until_at=Now())
     assert died == kills
     assert tally.is_empty
     entries = AuditEntry.objects.filter(action="delays migrated").order_by("pk")
@@ -293,7 +294,7 @@ def test_what_its_source_may_deliver_before_a_killed_migration_goes_on_is_marked
         patched.setattr(Consumer, "ack", die)
         with pytest.raises(Killed):
             migrate(source, target, owner="test")
-    Work.objects.update(leased_until_at=datetime.now(UTC))
+    Work.objects.update(leased_until_at=Now())
     MovedMessage.objects.create(
         migration=DelayMigration.objects.get(), key="soon", queue=level_name(OLD, 8)
     )

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from analytics import facts
 from analytics.models import Fact, ScheduledMessage
@@ -204,7 +205,7 @@ def test_a_kill_repeats_at_most_the_message_in_work_and_marks_it(
                 patched.setattr(Consumer, "ack", die)
         with pytest.raises(Killed):
             read("first")
-    Work.objects.update(leased_until_at=datetime.now(UTC))
+    Work.objects.update(leased_until_at=Now())
     # The broker may not have put back yet what the broken connection had.
     while error := read("second"):
         assert "consumers" in error

@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 from django.core.management import call_command
+from django.db.models.functions import Now
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, applied_topology, eventually, make_broker
@@ -52,7 +53,7 @@ class Died(BaseException):
 
 def attend(own: Work, steps: int = 10**6, *, obstacle: str = "") -> bool:
     """Work on it, and die before a step; whether it came so far."""
-    Work.objects.update(leased_until_at=datetime.now(UTC), not_before_at=None)
+    Work.objects.update(leased_until_at=Now(), not_before_at=None)
     claimed = work.claim_this(Work.objects.get(pk=own.pk), "test")
     assert claimed is not None
     left = steps

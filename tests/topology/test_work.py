@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+import time_machine
 from django.db import connection
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -68,6 +69,33 @@ def test_a_claim_takes_the_oldest_of_its_kinds_and_leases_it() -> None:
     assert timedelta(0) < row.leased_until_at - timezone.now() <= work.LEASE
     assert claimed().pk == second.pk
     assert work.claim(("replay",), "one") is None
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_host_whose_clock_is_wrong_keeps_its_leases_and_respects_those_of_others(
+    skew: timedelta,
+) -> None:
+    asked()
+    with time_machine.travel(timezone.now() + skew):
+        row = claimed("wrong")
+        leases = work.Leases(TASK, "wrong")
+        assert leases.hold({1, 2}) == {1, 2}
+        assert work.lease_of(row).renew(1, 3)
+        assert work.claim_this(row, "wrong too") is None
+    assert work.claim_this(row, "right") is None
+    assert work.leased(TASK) == {1, 2}
+    assert work.Leases(TASK, "right").hold({1, 2}) == frozenset()
+    with time_machine.travel(timezone.now() + skew):
+        work.lease_of(row).give_back("No broker.", after=30 * SECOND)
+        leases.release({1})
+    row.refresh_from_db()
+    assert row.not_before_at is not None
+    assert timedelta(0) < row.not_before_at - timezone.now() <= 30 * SECOND
+    assert work.claim_this(row, "right") is None
+    assert work.Leases(TASK, "right").hold({1, 2}) == {1}
+    Work.objects.update(leased_until_at=timezone.now() - SECOND)
+    with time_machine.travel(timezone.now() + skew):
+        assert work.leased(TASK) == set()
 
 
 def test_of_many_that_claim_at_once_exactly_one_gets_each() -> None:
@@ -255,7 +283,9 @@ def test_an_attempt_gives_each_outcome_one_meaning(
         assert row.not_before_at is None
     else:
         assert row.not_before_at is not None
-        assert now + waits <= row.not_before_at < now + waits + SECOND
+        # SQLite's clock has milliseconds.
+        rounded = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        assert rounded + waits <= row.not_before_at < now + waits + SECOND
 
 
 def test_an_attempt_that_is_cancelled_ends_and_one_that_lost_its_lease_writes_nothing() -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-# Leases, due times and the schedule are compared between hosts, to the second.
+# Due times and the schedule are compared between hosts, to the second.
 MOST_SKEW = timedelta(seconds=1)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from django.db import transaction
 from django.db.models import F, Sum
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import claims
@@ -215,8 +216,8 @@ def record_action(user: Any, action: str, batch: ReplayBatch, **details: Any) ->
 
 def is_leased(of: Work) -> bool:
     """Whether a worker is at it: its lease has not run out."""
-    until = of.leased_until_at
-    return of.state == WorkState.RUNNING and until is not None and until > timezone.now()
+    held = Work.objects.filter(pk=of.pk, state=WorkState.RUNNING, leased_until_at__gt=Now())
+    return held.exists()
 
 
 def set_paused(batch: ReplayBatch, why: str) -> None:
