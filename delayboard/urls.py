@@ -38,16 +38,9 @@ from delayboard.views.dead_letters import (
 )
 from delayboard.views.publishing import publish
 from delayboard.views.replays import batches, draft, edit
-from delayboard.views.settings import (
-    account,
-    alerts,
-    client_conventions,
-    redaction,
-    retention,
-    system,
-)
+from delayboard.views.settings import account, alerts, client_conventions, redaction, system
 from delayboard.views.sign_in import groups as group_roles
-from delayboard.views.sign_in import permissions, sessions, sign_in, tokens
+from delayboard.views.sign_in import permissions, sign_in, tokens
 
 register_converter(AnyPathConverter, "any")
 handler500 = "delayboard.views.errors.show_server_error"
@@ -142,7 +135,7 @@ urlpatterns = [
     path("alerts/receiver/", alerts.alert_receiver, name="alert_receiver"),
     path("alerts/heartbeat/", alerts.heartbeat, name="heartbeat"),
     path("alerts/<int:pk>/send/", alerts.alert_send, name="alert_send"),
-    path("retention/", retention.retention, name="retention"),
+    path("retention/", system.retention, name="retention"),
     # The second names are those by which django-allauth knows these pages.
     path("login/", sign_in.SignInView.as_view(), name="login"),
     path("login/", sign_in.SignInView.as_view(), name="account_login"),
@@ -164,8 +157,8 @@ urlpatterns = [
         name="mfa_remove_webauthn",
     ),
     path("second-factor/", include("allauth.mfa.urls")),
-    path("sessions/", sessions.sessions, name="sessions"),
-    path("sessions/end/", sessions.session_end, name="session_end"),
+    path("sessions/", account.sessions, name="sessions"),
+    path("sessions/end/", account.session_end, name="session_end"),
     path("tokens/", tokens.api_tokens, name="api_tokens"),
     path("tokens/revoke/", tokens.api_token_revoke, name="api_token_revoke"),
     path("sign-in/", group_roles.group_roles, name="group_roles"),

@@ -24,7 +24,7 @@ from topology.broker.management.refresh import read_queue
 from topology.broker.management.shovels import Shovels
 from topology.definitions import Queue
 from topology.models import Broker
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 
 # A crash costs each message on the way one delivery.
 PREFETCH = 100

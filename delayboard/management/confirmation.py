@@ -1,14 +1,17 @@
-"""The option that confirms an action on a production broker."""
+"""The options by which a command acts: the account, and the name of a production broker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.contrib.auth import get_user_model
+from django.core.management.base import CommandError, CommandParser
+from structlog.contextvars import bind_contextvars
 
 from topology import access
-from topology.models import Broker
+from topology.management.exit_codes import BadInput
+from topology.models import Broker, Role
 
 
 def add_confirmation(parser: CommandParser) -> None:
@@ -33,3 +36,17 @@ def unconfirmed(
     step = f"Use {call} --confirm".replace("  ", " ") + f" “{broker.name}”."
     typed = broker.name if broker.name in given["confirm"] else ""
     return access.production_refusal(broker, typed, step, is_needed=is_needed)
+
+
+def find_user(name: str | None, broker: Broker) -> Any:
+    """None is Delayboard itself, as for whoever has a shell here; else somebody who may."""
+    bind_contextvars(broker_id=broker.pk)
+    if name is None:
+        return None
+    user = get_user_model().objects.filter(username=name).first()
+    if user is None:
+        raise BadInput(f"There is no account “{name}”.")
+    if not access.may(user, broker, Role.OPERATOR):
+        raise CommandError(f"“{name}” does not have the role operator on {broker.name}.")
+    bind_contextvars(actor_id=user.pk)
+    return user

@@ -15,8 +15,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import Filter
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
 from delayboard.changes.request import count_other_messages, describe, make_record, request, undo
-from delayboard.management.acting_user import find_user
-from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.confirmation import add_confirmation, find_user, unconfirmed
 from delayboard.models import ChangeKind, ScheduledChange
 from delayboard.models.scheduled_change import UNDOABLE
 from topology.broker.errors import BrokerError

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
 from delayboard.dead_letters.queues.confirmed import make_query
-from delayboard.management import acting_user
+from delayboard.management import confirmation
 from delayboard.management.commands import replay_dead_letters
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import TargetMode
@@ -128,13 +128,13 @@ def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:
 
 
 def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User) -> None:
-    assert acting_user.find_user(None, broker) is None
-    assert acting_user.find_user("ann", broker) == user
+    assert confirmation.find_user(None, broker) is None
+    assert confirmation.find_user("ann", broker) == user
     make_user("vic", Role.VIEWER, broker)
     with pytest.raises(CommandError, match="“vic” does not have the role operator on Test broker"):
-        acting_user.find_user("vic", broker)
+        confirmation.find_user("vic", broker)
     with pytest.raises(CommandError, match="There is no account “bob”") as reported:
-        acting_user.find_user("bob", broker)
+        confirmation.find_user("bob", broker)
     assert reported.value.returncode == 2
 
 

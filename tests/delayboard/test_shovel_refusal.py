@@ -6,7 +6,7 @@ import pytest
 
 from delayboard.dead_letters.shovel import PARK, explain_costly, explain_refusal
 from topology.definitions import Arguments, Queue
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 
 OLD, COSTS, FREE = (3, 10, 8), (4, 0, 5), (4, 3, 6)
 

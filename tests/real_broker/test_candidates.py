@@ -19,7 +19,7 @@ from topology.broker.management.observe import observe
 from topology.deaths import newest_death
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.message import Publish
-from topology.routing.consumer import failures_until_death
+from topology.routing.context import failures_until_death
 
 CRASHING = a_queue("crashing", dlx="dlx", key="failed", type="quorum", x_delivery_limit=1)
 THINGS: list[BrokerObject] = [

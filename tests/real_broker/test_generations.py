@@ -21,7 +21,7 @@ from topology.broker.properties.read import build_properties
 from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Message, Publish
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = every_generation

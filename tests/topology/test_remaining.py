@@ -14,7 +14,7 @@ from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.definitions import Definitions
 from topology.message import Message, Properties
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.remaining_route import trace_remaining_route
 from topology.routing.walk import walk
 

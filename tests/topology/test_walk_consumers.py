@@ -10,7 +10,7 @@ import pytest
 from tests.topology.builders import a_queue
 from tests.topology.walks import MIDDLE, NEW, OLD, RETRY, ms, of, only
 from topology.definitions import Queue
-from topology.routing.consumer import Consumer, Does, delivery_limit, failures_until_death
+from topology.routing.context import Consumer, Does, delivery_limit, failures_until_death
 from topology.routing.walk import walk
 
 

@@ -18,7 +18,7 @@ from topology.definitions import (
     Exchange,
     Queue,
 )
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.matching import delayed_exchange
 from topology.routing.trace_route import Question, ask
 from topology.routing.walk import walk

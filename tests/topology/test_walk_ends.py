@@ -9,7 +9,7 @@ import pytest
 from tests.topology.builders import a_queue
 from tests.topology.walks import AT_LEAST_ONCE, MIDDLE, NEW, OLD, ms, of, only
 from topology.definitions import Arguments, Binding, Exchange, Queue
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.walk import walk
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.topology import strategies
 from tests.topology.walks import MIDDLE, NEW, OLD, ms, of
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 

@@ -29,9 +29,8 @@ from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.delay_queues.params import split_name
 from topology.patterns.hold_queues.params import is_held_for
 from topology.patterns.pattern import Use
-from topology.routing.context import Circumstances, merge_consumers
+from topology.routing.context import Circumstances, find_reasons, merge_consumers
 from topology.routing.cycle import Reason
-from topology.routing.death_reasons import find_reasons
 from topology.routing.matching.index import NEWEST, Index, MessageKeys
 from topology.routing.matching.match import Unknown
 from topology.routing.message_copy import Copy

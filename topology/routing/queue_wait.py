@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from topology.definitions import Queue
 from topology.routing import sentences
-from topology.routing.consumer import Consumer, Does, failures_until_death
+from topology.routing.context import Consumer, Does, failures_until_death
 from topology.routing.cycle import Reason
 from topology.routing.message_copy import Copy, smaller_of
 from topology.routing.outcome import Ending

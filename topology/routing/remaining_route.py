@@ -10,8 +10,7 @@ from topology.definitions import Definitions, Queue
 from topology.delays import milliseconds
 from topology.message import Forwarder, Message
 from topology.routing import sentences
-from topology.routing.consumer import Consumer
-from topology.routing.context import Circumstances
+from topology.routing.context import Circumstances, Consumer
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
 from topology.routing.forwarder import count_from_now, forward_copy
 from topology.routing.matching.index import NEWEST, Index

@@ -9,7 +9,7 @@ from typing import Any
 from topology.definitions import Definitions, Identity
 from topology.delays import milliseconds
 from topology.message import Forwarder
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of, steps
 from topology.routing.outcome import Hop, RouteOutcome, Walk

@@ -11,8 +11,7 @@ from typing import Any
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Exchange, Queue
 from topology.message import Forwarder
 from topology.routing import sentences
-from topology.routing.consumer import Consumer
-from topology.routing.context import Circumstances, merge_consumers
+from topology.routing.context import Circumstances, Consumer, merge_consumers
 from topology.routing.cycle import (
     dead_letter_headers,
     is_cycle,

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from topology.content.text import count_text
 from topology.definitions import Definitions
+from topology.routing.context import find_reasons
 from topology.routing.cycle import Reason
-from topology.routing.death_reasons import find_reasons
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index, MessageKeys
 from topology.routing.matching.match import match

@@ -19,7 +19,6 @@ from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import StuckRange
 from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.summaries import counts
 from topology.content.text import count_text
 from topology.models import Broker, Topology
 
@@ -159,11 +158,11 @@ def of_counts(scope: Scope, filters: Filter) -> Summary:
     if filters.is_overdue:
         until = min(now - OVERDUE_AFTER, until or now)
     select = scope.stuck_rows if filters.is_stuck else scope.rows
-    waiting = counts.count(scope.rows())
+    waiting = count(scope.rows())
     return Summary(
         waiting=waiting,
-        overdue=counts.count(scope.overdue_rows()),
-        due_counts=tuple(counts.count(scope.rows(now, now + span)) for span in SPANS.values()),
-        matching=counts.count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
-        stuck=counts.count(scope.stuck_rows()),
+        overdue=count(scope.overdue_rows()),
+        due_counts=tuple(count(scope.rows(now, now + span)) for span in SPANS.values()),
+        matching=count(select(filters.from_at, until)) if filters.is_narrowed else waiting,
+        stuck=count(scope.stuck_rows()),
     )

@@ -33,7 +33,7 @@ from topology.deaths import History, read_history
 from topology.definitions import Queue
 from topology.message import COUNTED_BY_QUEUE, Message
 from topology.models import Broker
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 from topology.snapshot import Snapshot
 
 MAXIMUM_MESSAGES = 50

@@ -15,7 +15,7 @@ from topology.definitions import MAXIMUM_TTL_MS, Queue, is_own_queue
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.patterns.table import find_retry_kinds
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.structure.ends import Ends, find_ends

@@ -13,8 +13,7 @@ from delayboard.dead_letters.replay import batch_state, make_draft, options
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_output, run_in_process
-from delayboard.management.acting_user import find_user
-from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.confirmation import add_confirmation, find_user, unconfirmed
 from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import BatchState, TargetMode
 from delayboard.worker.supervise import until_stopped

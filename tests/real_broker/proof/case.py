@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.matching.index import Index
 from topology.routing.outcome import Walk
 from topology.routing.walk import walk

@@ -16,7 +16,7 @@ from topology.definitions import Queue
 from topology.findings.context import Context
 from topology.findings.find import find
 from topology.findings.hit import Evidence
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 
 KEY = "x-dead-letter-routing-key"
 MOST_TRIES = 40

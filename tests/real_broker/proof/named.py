@@ -12,7 +12,7 @@ from tests.topology.builders import a_queue
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Definitions, Queue
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.outcome import Ending
 
 AT_LEAST_ONCE = {

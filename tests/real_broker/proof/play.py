@@ -20,7 +20,7 @@ from topology.broker.amqp.pipeline import publisher
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Publish
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.routing.cycle import published_deaths
 from topology.structure.copies import Copy
 

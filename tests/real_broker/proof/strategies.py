@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.real_broker.proof.case import MARK, Case
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 
 TYPES = ("direct", "fanout", "topic", "headers")
 ROLES = ("hold", "hold", "hold", "hold", "hold", "work", "work", "work", "crash", "crash", "end")

@@ -24,7 +24,7 @@ from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.consumer import getter
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
-from topology.routing.consumer import Consumer, Does
+from topology.routing.context import Consumer, Does
 
 pytestmark = every_generation
 

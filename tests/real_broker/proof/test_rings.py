@@ -21,7 +21,7 @@ from tests.real_broker.proof.run import run
 from tests.topology.builders import a_queue
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 
 pytestmark = every_generation
 

@@ -15,7 +15,7 @@ from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.gather import VERSIONS, is_decided
 from tests.real_broker.proof.run import Run, run
 from tests.real_broker.proof.strategies import make_case
-from topology.routing.consumer import Consumer
+from topology.routing.context import Consumer
 from topology.structure.chain import Chain
 from topology.structure.copies import Copy, Reading
 from topology.structure.find_chains import find_chains

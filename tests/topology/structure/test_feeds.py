@@ -8,7 +8,7 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange
-from topology.routing.death_reasons import find_reasons
+from topology.routing.context import find_reasons
 from topology.structure.ends import find_ends
 
 NEWEST = (4, 3, 6)

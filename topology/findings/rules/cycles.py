@@ -10,7 +10,7 @@ from topology.findings.context import Context, Death, state_unless
 from topology.findings.finding import rule
 from topology.findings.hit import Admin, Evidence, Hit, name_dead_letter_queue
 from topology.routing import sentences
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 from topology.routing.matching.match import Unknown
 from topology.routing.outcome import RouteOutcome
 from topology.snapshot import Snapshot

@@ -10,7 +10,7 @@ from topology.findings.context import Context
 from topology.findings.finding import rule
 from topology.findings.hit import Evidence, Hit, list_consumers
 from topology.findings.rules.live import count_growth, number_evidence
-from topology.routing.consumer import delivery_limit
+from topology.routing.context import delivery_limit
 from topology.snapshot import QueueNumbers
 
 # Fewer deliveries a second may be a consumer that starts again once.
