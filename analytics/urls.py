@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from analytics.views import imports, reports, runs, scheduled, topology_tabs
+from analytics.views import annotate, imports, reports, runs, scheduled, topology_tabs
 
 app_name = "analytics"
 urlpatterns = [
@@ -25,6 +25,8 @@ urlpatterns = [
     path("reports/imports/upload/", imports.upload, name="import_upload"),
     path("reports/imports/<int:pk>/", imports.import_page, name="import"),
     path("reports/imports/<int:pk>/change/", imports.change, name="import_change"),
+    path("reports/annotations/add/", annotate.add, name="annotation_add"),
+    path("reports/annotations/delete/", annotate.delete, name="annotation_delete"),
     path("reports/slo/", reports.slo, name="slo"),
     path("reports/nightly/<slug:day>.<slug:suffix>", reports.stored_report, name="stored_report"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),

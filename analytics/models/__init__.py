@@ -1,7 +1,8 @@
-"""The rows of analytics: what waits, counters, facts, gaps, nightly runs, results, reports."""
+"""The rows of analytics: what waits, counters, facts, gaps, annotations, runs, results, reports."""
 
 from __future__ import annotations
 
+from analytics.models.annotation import Annotation
 from analytics.models.imports import LogImport, SavedMapping
 from analytics.models.log_host import CompactedDay, LogHost, RepeatedCopy, SentPart
 from analytics.models.probe import Probe

@@ -26,6 +26,7 @@ from django.utils.safestring import SafeString
 
 from analytics.models import NightlyReport, Run
 from analytics.models.run import RunState
+from analytics.results.annotations import make_record
 from analytics.results.contents import contents
 from analytics.results.period import CUSTOM, Period, zone_name
 from analytics.results.read import Report, report
@@ -85,6 +86,11 @@ def as_json(found: Report) -> dict[str, Any]:
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
             for one in made["sentences"]
+        ],
+        "annotations": [
+            make_record(one)
+            | {"at": one.at.isoformat(), "until_at": one.until_at and one.until_at.isoformat()}
+            for one in found.annotations
         ],
         "key_figures": [
             {"label": one.label, "value": one.value, "change": one.change, "worse": one.is_worse}

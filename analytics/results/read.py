@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
 from django.db.models import Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
 from analytics.models import DayFigures, Slo, UnexplainedMessage
+from analytics.results.annotations import Mark, read_marks
 from analytics.results.figures import ENTERED, FATES, UNEXPLAINED, Figures, count_late
 from analytics.results.period import Period
 from analytics.results.slo import Attainment
@@ -98,6 +99,8 @@ class Report:
     """By slug the work queue, or the name of a topology that has not one."""
     names: TopologyNames = field(default_factory=TopologyNames)
     """What people read for the slug of a topology, and type into the filter."""
+    annotations: Sequence[Mark] = ()
+    """Deploys, changes, replays and outages of the range, the earliest first."""
 
     @cached_property
     def total(self) -> Figures:
@@ -147,6 +150,7 @@ def merged(many: Iterable[Figures]) -> Figures:
 def report(period: Period, brokers: Iterable[Broker], selection: Selection | None = None) -> Report:
     """What the nightly runs left of these days for these brokers."""
     selection = selection or Selection()
+    brokers = list(brokers)
     slugs = [broker.slug for broker in brokers]
     before = period.before
     budget_first = period.last - timedelta(days=BUDGET_DAYS - 1)
@@ -200,6 +204,12 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         destinations=_count_late_by_destination(slugs, period, selection, target),
         budget=budget,
         names=names,
+        annotations=read_marks(
+            datetime.combine(period.first, time(), UTC),
+            datetime.combine(period.last, time(), UTC) + timedelta(days=1),
+            brokers,
+            selection.topology,
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from analytics.models import (
+    Annotation,
     ConsumptionPeak,
     Gap,
     LogHost,
@@ -199,6 +200,13 @@ GAPS = RowRule(
     Gap.objects.all(),
     "until_at",
 )
+ANNOTATIONS = RowRule(
+    "Annotations",
+    365,
+    "Deploys and other annotations that people or programs added to the charts of Reports.",
+    Annotation.objects.all(),
+    "at",
+)
 REPORTS = RowRule(
     "Nightly reports",
     "KEEP_REPORTS_DAYS",
@@ -216,4 +224,4 @@ HOSTS = RowRule(
     LogHost.objects.filter(has_ended=True, unread_bytes=0, unsent_since=None),
     "seen_at",
 )
-RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, REPORTS, REPEATS, HOSTS)
+RULES = (DELIVERED, OVERDUE, MINUTES, CONSUMPTION, GAPS, ANNOTATIONS, REPORTS, REPEATS, HOSTS)

@@ -16,6 +16,7 @@ from analytics.models.results import Within
 from analytics.models.run import RunState
 from analytics.results import messages as messages_of
 from analytics.results import period as ranges
+from analytics.results.annotations import KINDS as ANNOTATION_KINDS
 from analytics.results.contents import contents, shown_sections
 from analytics.results.imported import find_notes
 from analytics.results.period import CUSTOM, Period, find_usual, read_period
@@ -52,19 +53,24 @@ def reports(request: HttpRequest) -> HttpResponse:
     of_range = [run for run in runs if period.first <= run.day <= period.last]
     only = brokers[0].slug if len(brokers) == 1 else ""
     parked_url = reverse("parked_messages", args=[only]) if only else ""
+    named = brokers[0] if request.GET.get("broker") else None
     context = contents(found, parked_url, _day_url(request), _messages_url(request, found)) | {
         "ranges": ranges.LABELS,
         "views": VIEWS,
         "view": view if (view := request.GET.get("view", "")) in VIEWS else "lateness",
         "problem": problem,
         "import_notes": find_notes(period, brokers, found.selection.topology),
-        "broker": brokers[0] if request.GET.get("broker") else None,
+        "broker": named,
         "choices": choices(period, brokers, found.names),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in KINDS.items()},
         "topology": topology,
         "may_set_slo": topology is not None
         and access.may(request.user, topology.broker, Role.OPERATOR),
         "limits": Within.choices,
+        "may_annotate": access.may(
+            request.user, topology.broker if topology else named, Role.OPERATOR
+        ),
+        "annotation_kinds": ANNOTATION_KINDS,
         "runs": runs,
         "at_work": next((run for run in of_range if run.is_at_work), None),
         "is_computed": any(run.state == RunState.DONE for run in of_range),

@@ -550,6 +550,35 @@ class RunRequest(Body):
     day: str
 
 
+class Annotation(Schema):
+    """`id` is null of Delayboard's own changes, replays and outages; `broker` of all brokers."""
+
+    id: int | None
+    at: datetime
+    until_at: datetime | None
+    kind: str
+    text: str
+    version: str
+    broker: str | None
+    topology: str | None
+    author: str
+
+
+class NewAnnotation(Body):
+    """`text` or `version` is needed. Times are as on the pages; `at` is now by default.
+
+    Without `topology` it concerns the broker, without `broker` all brokers.
+    """
+
+    text: str = ""
+    version: str = ""
+    kind: str = "deploy"
+    at: str = ""
+    until: str = ""
+    broker: str = ""
+    topology: str = ""
+
+
 class OpenProblem(Schema):
     """A row of Now. `severity` is error or warning; `broker` is null for Delayboard itself."""
 

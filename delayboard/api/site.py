@@ -17,6 +17,7 @@ from ninja.operation import Operation
 from ninja.security import HttpBearer
 
 from analytics.nightly import DayRefused
+from analytics.results.annotations import AnnotationError
 from analytics.search.query import QueryError
 from delayboard.api.problem import MEDIA_TYPE, STATUSES, Problem, answer_problem
 from delayboard.api.schemas import ProblemDetails
@@ -64,6 +65,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (FieldError, 422),
     (MomentError, 422),
     (DayRefused, 422),
+    (AnnotationError, 422),
     (BadInput, 409),
     (Refusal, 409),
     (BatchError, 409),

@@ -89,6 +89,11 @@ def test_commands_work_through_the_api(vhost: Vhost, site_url: str, tmp_path: Pa
     assert run("verify", pair.slug, *elsewhere)[0] == 0
     entry = AuditEntry.objects.get(action="topology verified")
     assert (entry.username, entry.details["token"]) == ("ann", "test")
+    code, text, _ = run("annotate", "shop 2.4.0", "--topology", pair.slug, *elsewhere)
+    made = json.loads(text)
+    assert (code, made["author"], made["topology"]) == (0, "ann", pair.slug)
+    assert json.loads(run("annotate", *elsewhere)[1])[-1] == made
+    assert run("annotate", "--delete", str(made["id"]), *elsewhere)[0] == 0
     assert run("teardown", pair.slug, *elsewhere)[0] == 0
     code, _, error = run("apply", pair.slug, *elsewhere)
     assert (code, "is deleted" in error) == (1, True)

@@ -1,8 +1,8 @@
-"""Figures, nightly runs and their ledger."""
+"""Figures, nightly runs and their ledger, annotations."""
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -11,14 +11,17 @@ from django.shortcuts import get_object_or_404
 from ninja import Router, Status
 
 from analytics import nightly
-from analytics.models import Run
+from analytics.models import Annotation, Run
+from analytics.results import annotations as annotation_rows
+from analytics.results.annotations import make_mark, make_record, read_marks
 from analytics.results.nightly_report import as_json
 from analytics.results.period import CUSTOM, Period
 from analytics.results.read import Selection, report
 from delayboard.api import schemas
-from delayboard.api.guard import make_page, needs
+from delayboard.api.guard import make_page, needs, open_broker, open_topology
 from topology import access, audit
 from topology.database.paging import read_slice
+from topology.delays import read_moment
 from topology.models import Role
 
 router = Router()
@@ -68,6 +71,50 @@ def request_run(request: HttpRequest, response: HttpResponse, body: schemas.RunR
         run = nightly.request_run(day)
     response["Location"] = f"/api/v1/runs/{day}"
     return Status(202, _show(run))
+
+
+@router.get("/annotations", response=schemas.Page[schemas.Annotation], **needs(Role.VIEWER))
+def list_annotations(
+    request: HttpRequest,
+    broker: str = "",
+    topology: str = "",
+    since: str = "28 days ago",
+    until: str = "",
+    after: str = "",
+) -> Any:
+    """Annotations, the earliest first, with our own changes, replays and outages."""
+    now = datetime.now(UTC)
+    begin = read_moment(since, now)
+    end = read_moment(until, now) if until else now + timedelta(days=28)
+    found = read_marks(begin, end, access.choose_brokers(request).shown, topology)
+    return make_page(read_slice(found, after, PAGE), make_record)
+
+
+@router.post("/annotations", response=schemas.Annotation, **needs(Role.OPERATOR))
+def add_annotation(request: HttpRequest, body: schemas.NewAnnotation) -> Any:
+    """Add one, such as a deploy. One of all brokers needs the role on all of them."""
+    topology = (
+        open_topology(request, body.topology, Role.OPERATOR, changes=False)
+        if body.topology
+        else None
+    )
+    broker = (
+        open_broker(request, body.broker, Role.OPERATOR, changes=False) if body.broker else None
+    )
+    if topology is None and broker is None:
+        access.require(request.user, None, Role.OPERATOR)
+    values = body.model_dump(exclude={"broker", "topology"})
+    row = annotation_rows.add_annotation(request.user, broker=broker, topology=topology, **values)
+    return make_record(make_mark(row))
+
+
+@router.post("/annotations/{annotation}/delete", response=schemas.Done, **needs(Role.OPERATOR))
+def delete_annotation(request: HttpRequest, annotation: schemas.RowId) -> Any:
+    """Delete one that somebody added."""
+    row = get_object_or_404(Annotation.objects.select_related("broker"), pk=annotation)
+    access.require(request.user, row.broker, Role.OPERATOR)
+    annotation_rows.delete_annotation(request.user, row)
+    return {"sentence": f"The annotation “{row.text}” is deleted."}
 
 
 def _read_day(text: str) -> date:
