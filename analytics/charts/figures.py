@@ -248,7 +248,7 @@ def depth(spans: Sequence[Span]) -> dict[str, Any]:
 def queue_depth(labels: Sequence[str], messages: Sequence[int | None]) -> dict[str, Any]:
     """The depth of a queue; None is unknown."""
     line = _line("messages", labels, messages, WAITING)
-    return figure([line], xaxis=_time_axis(labels), yaxis=_up(messages))
+    return figure([line], xaxis=_time_axis(labels), yaxis=_up(messages, "messages"))
 
 
 def queue_rates(
@@ -259,7 +259,7 @@ def queue_rates(
         _line(name, labels, numbers, colour)
         for (name, numbers), colour in zip(rates.items(), (ENTERED, LEFT, LATE), strict=True)
     ]
-    up = {"rangemode": "tozero", "ticksuffix": "/s"}
+    up = {"rangemode": "tozero", "ticksuffix": "/s", **_named("messages per second")}
     return figure(traces, xaxis=_time_axis(labels), yaxis=up)
 
 
