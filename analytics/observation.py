@@ -168,9 +168,3 @@ def find_unobserved(topologies: Iterable[Topology]) -> tuple[tuple[int, ...], di
         tuple(one.pk for one in blind if one.broker_id not in firehoses),
         {one.pk: firehoses[one.broker_id] for one in blind if one.broker_id in firehoses},
     )
-
-
-def silent_firehoses(brokers: Iterable[Broker], now: datetime) -> Collection[Firehose]:
-    """Those that are wanted and that nobody reads."""
-    rows = Firehose.objects.filter(broker__in=brokers).select_related("broker")
-    return [row for row in rows if now - (row.read_at or row.switched_on_at) > SILENT_AFTER]

@@ -46,7 +46,6 @@ TRY_LATER_AFTER = timedelta(minutes=1)
 # Messages decoded, or changed, between two renewals of the lease.
 AT_ONCE = 500
 _LEFT = "The message left its delay before the worker read the queue. It was delivered unchanged."
-_ABSENT = "The delay queue does not contain this message."
 _DOUBTFUL = (
     "The worker was killed while it changed this message. The message may have been delivered "
     "unchanged as well."
@@ -210,7 +209,7 @@ class _Reading:
         """The queue was read to its end without these."""
         rows = self._changes.filter(pk__in=absent)
         self._end_late(rows, _LEFT)
-        self._end(rows.filter(state__in=OPEN), _ABSENT)
+        self._end(rows.filter(state__in=OPEN), "The delay queue does not contain this message.")
         rows.filter(state=ChangeState.DONE).update(is_settled=True)
 
     def _end_late(self, rows: QuerySet[ScheduledChange], why: str) -> None:

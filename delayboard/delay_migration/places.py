@@ -37,7 +37,6 @@ from topology.structure.chain import DELAYED_RETRY
 DELAY_HEADER = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 # Time by which a stamp may be wrong: clocks differ, and a broker is a little late.
 TOLERANCE = timedelta(seconds=5)
-NO_STAMP = "A message without a publish time cannot be moved. The source delivers it."
 WRONG_STAMP = (
     "The publish time of a message does not fit the queue in which it waits, so the message cannot "
     "be moved. The source delivers it."
@@ -139,7 +138,7 @@ def _read_due(message: Message, requested: timedelta, recorded_at: datetime | No
     if at is None and recorded_at is not None:
         return recorded_at
     if at is None:
-        raise Undated(NO_STAMP)
+        raise Undated("A message without a publish time cannot be moved. The source delivers it.")
     # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.
     at += _SECOND if source == "timestamp" else timedelta(0)
     stated = message.headers.get(DELAY_HEADER)

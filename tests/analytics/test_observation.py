@@ -63,14 +63,3 @@ def test_what_was_due_unseen_counts_as_gone(broker: Broker) -> None:
     assert list(rows.filter(observation.is_presumed_delivered(later))) == [first, second]
     Firehose.objects.create(broker=broker, switched_on_by="ada")
     assert list(rows.filter(observation.is_presumed_delivered(later))) == [first]
-
-
-def test_a_firehose_that_nobody_reads_is_silent(broker: Broker) -> None:
-    row = Firehose.objects.create(broker=broker, switched_on_by="ada")
-    now = row.switched_on_at
-    late = now + 2 * observation.SILENT_AFTER
-    assert observation.silent_firehoses([broker], now) == []
-    assert observation.silent_firehoses([broker], late) == [row]
-    assert observation.silent_firehoses([], late) == []
-    Firehose.objects.update(read_at=late)
-    assert observation.silent_firehoses([broker], late) == []

@@ -35,8 +35,7 @@ FORWARDER_NOTE = (
     "Dash-dotted lines are not bindings. A forwarder forwards messages there, “when due” or "
     "“not yet due”."
 )
-ALTERNATE_NOTE = "Dotted lines lead to alternate exchanges."
-LINE_NOTES = {"alternate": ALTERNATE_NOTE, "forwarder": FORWARDER_NOTE}
+LINE_NOTES = {"alternate": "Dotted lines lead to alternate exchanges.", "forwarder": FORWARDER_NOTE}
 EXAMPLE_TARGET = "orders"
 EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 

@@ -393,18 +393,15 @@ class BatchLease:
             if self.renew() == "pause":
                 self._pause()
 
-    def complete(self, why: str | None = None, **values: Any) -> None:
-        """Close the batch as done; not when its cancellation is requested. Raises Stopped.
-
-        The default `why` lists the messages that were not available.
+    def complete(self) -> None:
+        """Close the batch as done, and name the messages that were not available; not when its
+        cancellation is requested. Raises Stopped.
         """
         with transaction.atomic():
             if self.renew() == "cancel":
                 return
-            why = claims.describe_unavailable(self.batch) if why is None else why
-            _update(
-                self.batch, state_why=why, state=BatchState.DONE, state_at=timezone.now(), **values
-            )
+            why = claims.describe_unavailable(self.batch)
+            _update(self.batch, state_why=why, state=BatchState.DONE, state_at=timezone.now())
             self.work_lease.end(WorkState.DONE)
 
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:

@@ -19,7 +19,6 @@ from topology.content.text import count_text
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties
 
 NO_NUMBER = "RabbitMQ closes the connection at NaN and infinite numbers."
-NO_TIME = "Type a time in UTC, such as 2026-11-22 03:00:00."
 # Characters of a value that one line of a form shows.
 LONG = 60
 # A header frame is no longer than what a connection agrees on, 128 KiB by default.
@@ -238,7 +237,7 @@ def _parse_time(text: str) -> datetime:
         # In UTC it may be out of range.
         at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError, OSError):
-        raise ValueError(NO_TIME) from None
+        raise ValueError("Type a time in UTC, such as 2026-11-22 03:00:00.") from None
     if at.timestamp() < 0:
         raise ValueError("AMQP holds no time before 1970.")
     return at

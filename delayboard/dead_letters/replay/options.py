@@ -30,7 +30,6 @@ STAGES = (
 MOST_STAGES = 5
 LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
-MOST_REPLAYS = "Enter a maximum number of replays from 1 to 1000."
 STOP_AFTER = "Enter how many messages dead-lettered again pause the replay; 0 is no limit."
 RATE = f"Enter 0.001 to {count_text(FASTEST)} messages per second. Empty means no limit."
 NUMBER_ERRORS = ("invalid", "min_value", "max_value")
@@ -247,7 +246,7 @@ class OptionsForm(forms.Form):
     canary_goes_on = _Yes(required=False)
     stages = _Stages(required=False)
     undo_seconds = _Seconds(LONGEST_UNDO)
-    most_replays = _Number(1, 1000, MOST_REPLAYS)
+    most_replays = _Number(1, 1000, "Enter a maximum number of replays from 1 to 1000.")
     stop_after = _Number(0, MOST, STOP_AFTER)
     limit = _Number(1, MOST, "Enter 1 or more; empty means all messages.")
     include_repeats = _Yes(required=False)
