@@ -38,7 +38,14 @@ from delayboard.views.dead_letters import (
 )
 from delayboard.views.publishing import publish
 from delayboard.views.replays import batches, draft, edit
-from delayboard.views.settings import account, alerts, client_conventions, redaction, system
+from delayboard.views.settings import (
+    account,
+    alerts,
+    client_conventions,
+    redaction,
+    system,
+    webhooks,
+)
 from delayboard.views.sign_in import groups as group_roles
 from delayboard.views.sign_in import permissions, sign_in, tokens
 
@@ -135,6 +142,8 @@ urlpatterns = [
     path("alerts/receiver/", alerts.alert_receiver, name="alert_receiver"),
     path("alerts/heartbeat/", alerts.heartbeat, name="heartbeat"),
     path("alerts/<int:pk>/send/", alerts.alert_send, name="alert_send"),
+    path("webhooks/", webhooks.webhooks, name="webhooks"),
+    path("webhooks/change/", webhooks.webhook_change, name="webhook_change"),
     path("retention/", system.retention, name="retention"),
     # The second names are those by which django-allauth knows these pages.
     path("login/", sign_in.SignInView.as_view(), name="login"),

@@ -68,18 +68,26 @@ class Hook:
     address: str
     posts: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
 
 @contextmanager
 def webhook(*answers: int) -> Iterator[Hook]:
-    """An HTTP server that answers with these statuses in turn, then with the last one."""
+    """An HTTP server that answers with these statuses in turn, then with the last one; 0 ends the
+    connection without an answer."""
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            hook.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            hook.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            hook.posts.append(json.loads(hook.bodies[-1]))
+            hook.headers.append({name.lower(): text for name, text in self.headers.items()})
             hook.paths.append(self.path)
-            self.send_response(left.pop(0) if len(left) > 1 else left[0])
+            status = left.pop(0) if len(left) > 1 else left[0]
+            if not status:
+                return
+            self.send_response(status)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 

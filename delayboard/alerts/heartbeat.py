@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from http.client import HTTPException
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from delayboard.alerts.messages import AddressRefused
@@ -26,32 +28,40 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def check_heartbeat_address(text: str) -> tuple[str, str]:
+def check_web_address(text: str, example: str = "https://hc-ping.com/your-uuid") -> tuple[str, str]:
     """The address and its host, which pages show. Raises AddressRefused."""
     address = text.strip()
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname or "", parts.port
+        host = "" if "@" in parts.netloc else host
     except ValueError:
         host = ""
     is_web = address.startswith(("http://", "https://")) and address.isascii()
     if not host or not is_web or " " in address or len(address) > LONGEST_ADDRESS:
-        raise AddressRefused("Enter an address such as https://hc-ping.com/your-uuid.")
+        raise AddressRefused(f"Enter an address such as {example}.")
     return address, host
 
 
-def call(address: str) -> str:
-    """Send a GET; "" or why it was not accepted, without the address."""
+def call(
+    address: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int | None, str]:
+    """Send a GET, or a POST with a body; redirects are not followed.
+
+    The status of the answer, None without one; and "" or why the request was not accepted, without
+    the address.
+    """
     opener = urllib.request.build_opener(_NoRedirects)
-    request = urllib.request.Request(address, headers={"User-Agent": "Delayboard"})
+    request = urllib.request.Request(address, body, {"User-Agent": "Delayboard", **headers})
     try:
-        with opener.open(request, timeout=TIMEOUT_SECONDS):
-            return ""
+        with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            return answer.status, ""
     except urllib.error.HTTPError as error:
-        return f"The service answered with {error.code}."
+        error.close()
+        return error.code, f"The service answered with {error.code}."
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        return f"The service did not answer: {type(reason).__name__}."
+        return None, f"The service did not answer: {type(reason).__name__}."
 
 
 def call_due(now: datetime) -> None:
@@ -66,7 +76,7 @@ def call_due(now: datetime) -> None:
     if now < due_at or any(task.is_late for task in BackgroundTask.objects.all()):
         return
     try:
-        error = call(row.address)
+        _, error = call(row.address)
     except ValueError as wrong:
         error = str(wrong)
     Heartbeat.objects.filter(pk=row.pk).update(called_at=now, error=error[:500])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from zlib import crc32
 
@@ -74,8 +75,13 @@ def note_problems(
     lasting = Q(resolved_at=None) | Q(resolved_at__gt=now - MINIMUM_DURATION)
     rows = {row.identity: row for row in AlertProblem.objects.filter(lasting).order_by("pk")}
     for identity, one in shown.items():
-        values = {"kind": one.kind.value, "severity": one.severity, "sentence": one.sentence}
-        values["path"] = one.link.address if one.link else ""
+        values: dict[str, Any] = {
+            "kind": one.kind.value,
+            "severity": one.severity,
+            "sentence": one.sentence,
+            "path": one.link.address if one.link else "",
+            "broker_id": one.broker,
+        }
         row = rows.get(identity)
         if row is None:
             AlertProblem.objects.create(identity=identity, since_at=now, **values)
@@ -212,7 +218,7 @@ class AddressRefused(Exception):
 
 def check_address(channel: str, text: str) -> tuple[AlertChannel, str, str]:
     """The channel, the address and the name to show. Raises AddressRefused."""
-    if channel not in AlertChannel.values:
+    if channel not in EXAMPLES:
         raise AddressRefused("Select a channel.")
     kind, address = AlertChannel(channel), text.strip()
     refusal = AddressRefused(

@@ -18,13 +18,12 @@ from apprise.attachment.memory import AttachMemory
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
-from django.db.models import OuterRef, Q, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Q
 
-from analytics.models import NightlyReport, Run
+from analytics.models import NightlyReport
 from analytics.results.contents import contents
-from analytics.results.nightly_report import as_json, as_text, first_day, report_of
-from analytics.results.period import complete_at
+from analytics.results.nightly_report import as_json, as_text, report_of
+from delayboard.alerts import webhooks
 from delayboard.alerts.heartbeat import call_due
 from delayboard.alerts.messages import (
     ALL_CLEAR,
@@ -35,6 +34,7 @@ from delayboard.alerts.messages import (
     note_problems,
     write_message,
 )
+from delayboard.alerts.webhooks import NotAnswered, NotSent
 from delayboard.models.alert import AlertChannel, AlertMessage, AlertReceiver, AlertState
 from delayboard.models.background_task import Beat
 from delayboard.now.board import overview
@@ -62,6 +62,8 @@ CHECK_EVERY = timedelta(seconds=10)
 IDLE_CHECK_EVERY = timedelta(minutes=1)
 BROKER_AGE, IDLE_BROKER_AGE = timedelta(seconds=10), timedelta(seconds=40)
 IDLE_SECONDS = 2.0
+# Deliveries to webhooks between two checks for alerts.
+AT_ONCE = 100
 
 # Characters of the column of a title.
 TITLE_LENGTH = 200
@@ -109,6 +111,7 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
         note_problems((*board.open_problems, *acknowledged), now, board.undecided)
         end_acknowledgements(now)
         written = [write_message(one, now) for one in AlertReceiver.objects.all()]
+        webhooks.write_deliveries(now)
     return [one for one in written if one is not None]
 
 
@@ -117,25 +120,26 @@ def _is_alive(lease: Lease, beat: Beat) -> bool:
     return lease.renew(0, 0)
 
 
-class NotSent(Exception):
-    """The message was not accepted; the text is a sentence without secrets."""
-
-
-class NotAnswered(NotSent):
-    """Delayboard stopped waiting. The service may still deliver the message."""
-
-
 def send_due(now: datetime, alive: Callable[[], bool]) -> None:
     """Send what is due once. `alive` is False when another worker took over."""
     give_up_killed(now)
     due = Q(next_at=None) | Q(next_at__lte=now)
-    waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING)
-    for message in waiting.select_related("receiver", "report").order_by("created_at", "pk"):
+    waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING, receiver__is_enabled=True)
+    waiting = waiting.select_related("receiver", "report").order_by("created_at", "pk")
+    # People first; programs may get thousands of events.
+    signed, failed = Q(receiver__channel=AlertChannel.SIGNED), set()
+    for message in (*waiting.exclude(signed), *waiting.filter(signed)[:AT_ONCE]):
         if not alive():
             return
-        if message.receiver.is_quiet(now) and not message.is_test:
+        receiver = message.receiver
+        if receiver.pk in failed or (receiver.is_quiet(now) and not message.is_test):
             continue
-        send(message, datetime.now(now.tzinfo))
+        is_sent = send(message, datetime.now(now.tzinfo))
+        if not is_sent and receiver.channel == AlertChannel.SIGNED:
+            # One that is down must not hold up the others with a time-out for each event.
+            failed.add(receiver.pk)
+            rest = AlertMessage.objects.filter(due, receiver=receiver, state=AlertState.WAITING)
+            rest.update(next_at=now + PAUSES[0])
 
 
 def give_up_killed(now: datetime) -> None:
@@ -160,7 +164,7 @@ def send(message: AlertMessage, now: datetime) -> bool:
         return False
     row = AlertMessage.objects.filter(pk=message.pk, state=AlertState.SENDING, attempts=attempts)
     try:
-        notify(message)
+        status = notify(message)
     except (NotSent, BrokerError, ValueError) as error:
         is_last = attempts > len(PAUSES)
         row.update(
@@ -168,17 +172,23 @@ def send(message: AlertMessage, now: datetime) -> bool:
             next_at=None if is_last else now + PAUSES[attempts - 1],
             ended_at=now if is_last else None,
             error=str(error)[:1000],
+            status=getattr(error, "status", None),
             may_be_repeat=message.may_be_repeat or isinstance(error, NotAnswered),
         )
         logger.error("The message for %s was not sent: %s", message.receiver.name, error)
         return False
-    row.update(state=AlertState.SENT, ended_at=now, next_at=None, error="")
+    row.update(state=AlertState.SENT, ended_at=now, next_at=None, error="", status=status)
     return True
 
 
-def notify(message: AlertMessage) -> None:
-    """Hand the message to the service. Raises NotSent, and DecryptionError or ValueError."""
+def notify(message: AlertMessage) -> int | None:
+    """Hand the message to the service; the status of an answer to a signed webhook.
+
+    Raises NotSent, and DecryptionError or ValueError.
+    """
     receiver = message.receiver
+    if receiver.channel == AlertChannel.SIGNED:
+        return webhooks.deliver(message, datetime.now(UTC))
     address = receiver.address
     title, body = message.title, message.body
     if message.may_be_repeat:
@@ -187,7 +197,7 @@ def notify(message: AlertMessage) -> None:
         title, body = title.translate(HARMLESS), body.translate(HARMLESS)
     if receiver.channel == AlertChannel.EMAIL:
         _mail(address, title, body, list_files(message.report) if message.report else [])
-        return
+        return None
     incident = f"delayboard-{receiver.pk}{'-test' if message.is_test else ''}"
     url = make_url(receiver.channel, address, incident)
     file = None
@@ -197,6 +207,7 @@ def notify(message: AlertMessage) -> None:
         )
     if said := _post(url, title, body, _type_of(message), file):
         raise NotSent(hide_address(said, receiver.channel, address))
+    return None
 
 
 def _type_of(message: AlertMessage) -> apprise.NotifyType:
@@ -252,16 +263,12 @@ def _post(
 
 def write_reports(now: datetime) -> None:
     """Write a message about each report of a whole day, once, from the next report on."""
-    computed_at = Run.objects.filter(day=OuterRef("day")).values("finished_at")
-    stored = NightlyReport.objects.filter(day__gte=first_day(now), day__lt=now.date())
-    stored = stored.annotate(computed_at=Coalesce(Subquery(computed_at), "made_at"))
     # Each report once, however many receive it.
     texts = cache(_make_texts)
     for receiver in AlertReceiver.objects.exclude(reports_from=None):
-        known = receiver.messages.exclude(report=None).values("report")
-        new = stored.filter(made_at__gt=receiver.reports_from).exclude(pk__in=known)
-        for report in new.defer("html", "pdf"):
-            if min(report.made_at, report.computed_at) >= complete_at(report.day):
+        known = set(receiver.messages.exclude(report=None).values_list("report", flat=True))
+        for report in webhooks.find_reports(now, receiver.reports_from or now):
+            if report.pk not in known:
                 title, body = texts(report.day)
                 message = AlertMessage(
                     receiver=receiver, title=title, body=body, report=report, created_at=now

@@ -25,6 +25,7 @@ from delayboard.api.problem import Problem, answer_problem
 from delayboard.models import ApiAnswer, ApiToken
 from delayboard.sign_in.tokens import TokenError, find_token
 from topology.database.errors import explain
+from topology.models.secrets import DecryptionError, open_secret, seal_secret
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def api(request: HttpRequest, path: str) -> HttpResponse:
         answer = answer_problem(Problem(401, str(error)))
         answer["WWW-Authenticate"] = "Bearer"
         return answer
+    except DecryptionError as error:
+        return answer_problem(Problem(503, str(error)))
     except db.Error as error:
         if (trouble := explain(error)) is None:
             raise
@@ -124,7 +127,9 @@ def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> Htt
         return answer
     headers = {name: answer[name] for name in KEPT_HEADERS if name in answer}
     values: dict[str, Any] = {"status": answer.status_code, "headers": headers}
-    ApiAnswer.objects.filter(pk=row.pk).update(**values, body=answer.content.decode())
+    # It may have a secret that is shown once.
+    body = seal_secret(answer.content.decode())
+    ApiAnswer.objects.filter(pk=row.pk).update(**values, body=body)
     return answer
 
 
@@ -138,6 +143,6 @@ def _repeat(row: ApiAnswer, digest: str) -> HttpResponse:
             "Check what it changed before you send a new key."
         )
         return answer_problem(Problem(409, sentence))
-    answer = HttpResponse(row.body, status=row.status, headers=row.headers)
+    answer = HttpResponse(open_secret(row.body), status=row.status, headers=row.headers)
     answer["Idempotent-Replayed"] = "true"
     return answer

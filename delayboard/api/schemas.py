@@ -611,6 +611,48 @@ class Alert(Schema):
     error: str
 
 
+class WebhookRequest(Body):
+    """`brokers` are their slugs, null for all."""
+
+    name: str
+    url: str
+    events: list[str]
+    brokers: list[str] | None = None
+
+
+class Webhook(Schema):
+    """`failed` counts deliveries that were refused or not answered, and not later accepted."""
+
+    webhook: int
+    name: str
+    events: list[str]
+    brokers: list[str] | None
+    is_enabled: bool
+    failed: int
+    created_at: datetime
+
+
+class WebhookMade(Webhook):
+    """`secret` verifies the signatures. Delayboard does not show it again."""
+
+    secret: str
+
+
+class Delivery(Schema):
+    """`status` is that of the last answer, null without one."""
+
+    delivery: int
+    event: str
+    payload: dict[str, Any]
+    state: str
+    attempts: int
+    next_at: datetime | None
+    status: int | None
+    error: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
 class AuditEntry(Schema):
     at: datetime
     username: str

@@ -19,6 +19,7 @@ from ninja.security import HttpBearer
 from analytics.nightly import DayRefused
 from analytics.results.annotations import AnnotationError
 from analytics.search.query import QueryError
+from delayboard.alerts.messages import AddressRefused
 from delayboard.api.problem import MEDIA_TYPE, STATUSES, Problem, answer_problem
 from delayboard.api.schemas import ProblemDetails
 from delayboard.api.views import (
@@ -30,6 +31,7 @@ from delayboard.api.views import (
     reports,
     system,
     topologies,
+    webhooks,
 )
 from delayboard.dead_letters.discard import ChangeError
 from delayboard.dead_letters.parked.park_request import ParkError
@@ -66,6 +68,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (MomentError, 422),
     (DayRefused, 422),
     (AnnotationError, 422),
+    (AddressRefused, 422),
     (BadInput, 409),
     (Refusal, 409),
     (BatchError, 409),
@@ -123,6 +126,7 @@ ROUTERS: dict[str, Any] = {
     "Dead letters": dead_letters.router,
     "Replays": replays.router,
     "Reports": reports.router,
+    "Webhooks": webhooks.router,
     "System": system.router,
 }
 

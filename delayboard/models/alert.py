@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from analytics.models import NightlyReport
+from topology.models.broker import Broker
 from topology.models.secrets import open_secret
 
 
@@ -18,11 +19,16 @@ class AlertChannel(models.TextChoices):
     SLACK = "slack", "Slack"
     TEAMS = "teams", "Microsoft Teams"
     PAGERDUTY = "pagerduty", "PagerDuty"
+    SIGNED = "signed", "Signed webhook"
 
 
 class AlertReceiver(models.Model):
     """An address that gets alerts, nightly reports or both. New kinds of problems are sent until
-    they are excluded."""
+    they are excluded.
+
+    Of the channel SIGNED it gets `events` in place of them, those after `events_from`, of the
+    brokers with these ids if not None.
+    """
 
     channel = models.CharField(max_length=10, choices=AlertChannel.choices)
     name = models.CharField(max_length=254, help_text="What pages show; never the address.")
@@ -36,6 +42,11 @@ class AlertReceiver(models.Model):
     reports_from = models.DateTimeField(
         null=True, help_text="Nightly reports that are made later are sent; none if empty."
     )
+    encrypted_secret = models.TextField(blank=True, default="", db_default="")
+    events = models.JSONField(default=list, blank=True)
+    broker_ids = models.JSONField(null=True, default=None)
+    events_from = models.DateTimeField(null=True)
+    is_enabled = models.BooleanField(default=True, db_default=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -48,6 +59,11 @@ class AlertReceiver(models.Model):
     def address(self) -> str:
         """Raises DecryptionError when the key is missing."""
         return open_secret(self.encrypted_address)
+
+    @property
+    def secret(self) -> str:
+        """That signs deliveries. Raises DecryptionError when the key is missing."""
+        return open_secret(self.encrypted_secret)
 
     def is_quiet(self, now: datetime) -> bool:
         """Whether this is in its quiet hours, in the installation's time zone."""
@@ -69,6 +85,7 @@ class AlertProblem(models.Model):
     path = models.TextField(
         blank=True, default="", db_default="", help_text="Where to act; relative to the site."
     )
+    broker = models.ForeignKey(Broker, models.CASCADE, null=True)
     since_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
 
@@ -95,6 +112,9 @@ class AlertMessage(models.Model):
     """One message for one receiver: a nightly report, or alerts, written in the transaction that
     marks what it reports. `has_new`: it reports problems that began, not only resolved ones.
 
+    Or the delivery of an event: `event` is its key, `title` its type, `body` the JSON, and `status`
+    the last answer.
+
     `may_be_repeat`: an attempt ended without an answer, or by a kill of the worker.
     """
 
@@ -104,6 +124,8 @@ class AlertMessage(models.Model):
     is_test = models.BooleanField(default=False)
     has_new = models.BooleanField(default=True, db_default=True)
     report = models.ForeignKey(NightlyReport, models.CASCADE, null=True)
+    event = models.CharField(max_length=100, blank=True, default="", db_default="")
+    status = models.PositiveSmallIntegerField(null=True)
     state = models.CharField(
         max_length=10, choices=AlertState.choices, default=AlertState.WAITING, db_index=True
     )
@@ -118,6 +140,11 @@ class AlertMessage(models.Model):
         ordering = ("-created_at", "-pk")
         constraints = (
             models.UniqueConstraint(fields=("receiver", "report"), name="one_message_of_each"),
+            models.UniqueConstraint(
+                fields=("receiver", "event"),
+                condition=~Q(event=""),
+                name="one_delivery_of_each_event",
+            ),
         )
 
     def __str__(self) -> str:
@@ -125,7 +152,8 @@ class AlertMessage(models.Model):
 
     @classmethod
     def failed(cls) -> models.QuerySet[AlertMessage]:
-        """Those that were abandoned, and those whose last attempt failed; tests aside.
+        """Those that were abandoned, and those whose last attempt failed; tests and disabled
+        webhooks aside.
 
         An abandoned one no longer counts when its receiver got a later one.
         """
@@ -135,6 +163,7 @@ class AlertMessage(models.Model):
             ended_at__gt=models.OuterRef("ended_at"),
         )
         rows = cls.objects.exclude(state=AlertState.SENT).exclude(error="").exclude(is_test=True)
+        rows = rows.filter(receiver__is_enabled=True)
         return rows.exclude(models.Exists(later))
 
 

@@ -38,6 +38,7 @@ class MessageGroup(models.Model):
     total = models.PositiveIntegerField(default=0, help_text="Number of messages ever parked.")
     first_at = models.DateTimeField(help_text="Time of the first death, or of the first parking.")
     last_at = models.DateTimeField()
+    created_at = models.DateTimeField(auto_now_add=True, null=True, db_index=True)
     note = models.TextField(blank=True)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+"

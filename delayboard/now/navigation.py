@@ -31,7 +31,7 @@ REPLAYS = "replays"
 TOPOLOGIES = "topology:topologies"
 FINDINGS = "topology:findings_overview"
 _OF_SYSTEM = (
-    *("topology:brokers", "topology:audit", "retention", "alerts", "demo"),
+    *("topology:brokers", "topology:audit", "retention", "alerts", "webhooks", "demo"),
     *("permissions", "group_roles", "sessions"),
 )
 # Of each kind; a longer text finds the others.
@@ -203,6 +203,7 @@ def _pages(rights: Rights) -> Iterator[Place]:
     yield Place(Link("Due next: messages of the next hour", "analytics:scheduled", query=next_hour))
     if rights.may_administer:
         yield Place(Link("Alerts: e-mail, webhook, Slack, Teams, PagerDuty", "alerts"))
+        yield Place(Link("Webhooks: events for programs", "webhooks"))
         yield Place(Link("Imports of logs", "analytics:imports"))
     for theme in ("Dark", "Light", "System"):
         # theme.js does it; without JavaScript a page has the colours of the system.

@@ -15,7 +15,7 @@ from django.utils import timezone
 from analytics.disk import DiskSpace
 from analytics.models import LogHost, Run
 from analytics.models.run import RunState
-from delayboard.models import AlertMessage, BackgroundTask
+from delayboard.models import AlertChannel, AlertMessage, BackgroundTask
 from delayboard.models.background_task import LATE
 from delayboard.now.problems import Link, Problem, ProblemKind, Severity
 from delayboard.now.throughput import BEHIND, find_lag
@@ -357,7 +357,12 @@ def find_failed_runs(today: date) -> Iterator[Problem]:
 
 def find_unsent() -> Iterator[Problem]:
     """Whether alerts or nightly reports were not sent; of all brokers, as they are."""
-    if number := AlertMessage.failed().count():
+    failed, signed = AlertMessage.failed(), Q(receiver__channel=AlertChannel.SIGNED)
+    if number := failed.exclude(signed).count():
         sentence = f"{count_of(number, 'alert', 'was')} not sent."
         link = Link("View alerts", "alerts")
         yield Problem("warning", ProblemKind.DELIVERY, sentence, link, "alerts")
+    if number := failed.filter(signed).count():
+        sentence = f"{count_of(number, 'webhook event', 'was')} not sent."
+        link = Link("View webhooks", "webhooks")
+        yield Problem("warning", ProblemKind.DELIVERY, sentence, link, "webhooks")

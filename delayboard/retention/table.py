@@ -109,8 +109,8 @@ CHANGES = RowRule(
 ALERTS = RowRule(
     "Alerts",
     90,
-    "Sent alerts, and alerts that were not sent, with the outcome of each. Waiting alerts are not "
-    "deleted.",
+    "Alerts and deliveries of webhooks that were sent or abandoned, with the outcome of each. "
+    "Waiting ones are not deleted.",
     AlertMessage.objects.all(),
     "ended_at",
 )

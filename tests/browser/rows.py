@@ -419,6 +419,21 @@ def alerts() -> None:
             error="The service answered with status 503." if state == AlertState.FAILED else "",
             created_at=now - timedelta(minutes=7),
         )
+    signed = AlertReceiver.objects.filter(channel=AlertChannel.SIGNED)
+    signed.update(events=["group.created", "replay.finished"], sends_alerts=False)
+    for number, state in enumerate(AlertState):
+        is_failed = state == AlertState.FAILED
+        AlertMessage.objects.create(
+            receiver=signed.get(),
+            title="replay.finished",
+            event=f"replay.finished/{number}",
+            body='{"type": "replay.finished", "data": {"replay": 7, "state": "done"}}',
+            state=state,
+            attempts=6 if is_failed else 1,
+            status=503 if is_failed else 204,
+            error="The service answered with 503." if is_failed else "",
+            created_at=now - timedelta(minutes=7),
+        )
 
 
 def hosts() -> None:

@@ -90,6 +90,7 @@ def fresh(user: User) -> Scene:
     scene.add("password", "password")
     scene.add("preferences", "preferences")
     scene.add("alerts", "alerts")
+    scene.add("webhooks", "webhooks")
     scene.add("permissions", "permissions")
     scene.add("sessions", "sessions")
     make_token(user, name="deploy of orders", role=Role.VIEWER, brokers=None, days=90)
@@ -159,6 +160,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("report-messages", "analytics:report_messages", query={"kind": "retried"})
     rows.alerts()
     scene.add("alerts", "alerts")
+    scene.add("webhooks", "webhooks")
     scene.add("look", "look")
     scene.add("imports", "analytics:imports")
     scene.add("import", "analytics:import", rows.log_import(user, broker).pk)
@@ -300,6 +302,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add("verify-refused", "topology:topology", pair.slug, act=press("Verify"))
     rows.alerts()
     scene.add("alerts", "alerts")
+    scene.add("webhooks", "webhooks")
     scene.add("nightly-run", "analytics:nightly_run", YESTERDAY.isoformat())
     scene.add("form-refused", "topology:broker_edit", gone.slug, act=_send_nothing)
     return scene

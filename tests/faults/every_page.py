@@ -44,6 +44,7 @@ WITHOUT_BROKER = {
     "analytics:report_messages",
     "analytics:stored_report",
     "alerts",
+    "webhooks",
     "analytics:runs",
     "analytics:nightly_run",
     "topology:topology_export",

@@ -60,6 +60,7 @@ BODIES: dict[str, Any] = {
     "replays/{replay}/start": {"confirm": "nothing"},
     "runs": {"day": "never"},
     "annotations": {"text": "2.4.0", "broker": "test-broker"},
+    "webhooks": {"name": "", "url": "", "events": []},
 }
 
 
@@ -112,6 +113,8 @@ def names_of(pair: Topology) -> dict[str, Any]:
             at=timezone.now(), text="2.3.1", broker=broker, author="ann"
         ).pk,
         "day": "2026-11-20",
+        "webhook": 10**9,
+        "delivery": 10**9,
     }
 
 
@@ -121,6 +124,8 @@ def call(api: ApiClient, method: str, path: str, names: dict[str, Any]) -> Any:
         names = {"message": names["waiting"], "change": names["waiting change"]}
         body = body and body | {"messages": [names["message"]]}
     address = path.format(**names)
+    if method == "delete":
+        return api.request("DELETE", address)
     return api.post(address, body) if method == "post" else api.get(address)
 
 
@@ -165,6 +170,7 @@ def test_read_only_refuses_each_change(pair: Topology) -> None:
     # These change no message and no object of the broker, or end what changes some.
     allowed = ("verify", "mute", "unmute", "pause", "cancel", "stop", "runs", "adopt")
     no_change = {"annotations", "annotations/{annotation}/delete"}
+    allowed = (*allowed, "webhooks", "send")
     for method, path, *_ in operations():
         if method == "post" and not path.endswith(allowed) and path not in no_change:
             answer = call(api, method, path, names)

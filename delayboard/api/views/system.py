@@ -12,7 +12,7 @@ from ninja import Router
 
 from delayboard.api import schemas
 from delayboard.api.guard import list_page, make_page, needs
-from delayboard.models import AlertMessage, BackgroundTask
+from delayboard.models import AlertChannel, AlertMessage, BackgroundTask
 from delayboard.models.acknowledgement import Acknowledgement
 from delayboard.now.board import BROKER_AGE, overview
 from delayboard.now.problems import Problem
@@ -81,6 +81,7 @@ def list_alerts(request: HttpRequest, after: str = "") -> Any:
         return {name: getattr(one, name) for name in columns} | {"receiver": one.receiver.name}
 
     rows = AlertMessage.objects.select_related("receiver")
+    rows = rows.exclude(receiver__channel=AlertChannel.SIGNED)
     return make_page(read_slice(rows, after, PAGE), show)
 
 

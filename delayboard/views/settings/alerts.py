@@ -9,12 +9,13 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.alerts.heartbeat import call, check_heartbeat_address
+from delayboard.alerts.heartbeat import call, check_web_address
 from delayboard.alerts.messages import (
     EXAMPLES,
     LOG_ROWS,
@@ -48,16 +49,17 @@ CONDITIONS = {ProblemKind.DEAD_LETTERS: CONDITION}
 @access.everywhere(Role.ADMIN)
 def alerts(request: HttpRequest) -> HttpResponse:
     """The receivers, the number of open problems, and the log; `edit` fills the form."""
-    edited = AlertReceiver.objects.filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
+    edited = _receivers().filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
     excluded = edited.excluded_kinds if edited else []
     sends_alerts = edited is None or edited.sends_alerts
+    log = AlertMessage.objects.filter(receiver__in=_receivers())
     context = {
         "edited": edited,
-        "receivers": [(one, _host_of(one), _kinds_of(one)) for one in AlertReceiver.objects.all()],
+        "receivers": [(one, _host_of(one), _kinds_of(one)) for one in _receivers()],
         # E-mail without a server reaches nobody; a receiver that has it keeps it.
         "channels": [
             (one.value, one.label, EXAMPLES[one])
-            for one in AlertChannel
+            for one in EXAMPLES
             if one != AlertChannel.EMAIL
             or settings.EMAIL_HOST
             or (edited and edited.channel == AlertChannel.EMAIL)
@@ -68,8 +70,8 @@ def alerts(request: HttpRequest) -> HttpResponse:
             for one in ProblemKind
         ],
         "log_version": make_log_version(),
-        "log": AlertMessage.objects.select_related("receiver")[:LOG_ROWS],
-        "older": max(AlertMessage.objects.count() - LOG_ROWS, 0),
+        "log": log.select_related("receiver")[:LOG_ROWS],
+        "older": max(log.count() - LOG_ROWS, 0),
         "open": AlertProblem.objects.filter(resolved_at=None).count(),
         "worker_is_missing": is_missing(ALERTS),
         "has_mail_server": bool(settings.EMAIL_HOST),
@@ -84,11 +86,11 @@ def alert_receiver(request: HttpRequest) -> HttpResponse:
     """Add a receiver, or change, delete or test the one whose id is posted."""
     for action in ("delete", "test"):
         if pk := request.POST.get(action, ""):
-            receiver = get_object_or_404(AlertReceiver, pk=row_number(pk))
+            receiver = get_object_or_404(_receivers(), pk=row_number(pk))
             return _delete(request, receiver) if action == "delete" else _test(request, receiver)
     edited = None
     if pk := request.POST.get("receiver", ""):
-        edited = get_object_or_404(AlertReceiver, pk=row_number(pk))
+        edited = get_object_or_404(_receivers(), pk=row_number(pk))
     try:
         values = _read_receiver(request.POST, request.POST.getlist("kind"), edited)
     except AddressRefused as refusal:
@@ -116,10 +118,10 @@ def heartbeat(request: HttpRequest) -> HttpResponse:
         return redirect("alerts")
     seconds = request.POST.get("every_seconds", "")
     try:
-        address, host = check_heartbeat_address(request.POST.get("address", ""))
+        address, host = check_web_address(request.POST.get("address", ""))
         if not (seconds.isascii() and seconds.isdigit() and 10 <= int(seconds[:6]) <= 86400):
             raise AddressRefused("Enter 10 to 86400 seconds between calls.")
-        if error := call(address):
+        if error := call(address)[1]:
             raise AddressRefused(f"{error} The address was called once.")
     except AddressRefused as refusal:
         messages.error(request, f"Nothing was changed. {refusal}")
@@ -136,13 +138,20 @@ def heartbeat(request: HttpRequest) -> HttpResponse:
 @access.everywhere(Role.ADMIN)
 def alert_send(request: HttpRequest, pk: int) -> HttpResponse:
     """Send an alert again that was not sent."""
-    unsent = AlertMessage.objects.filter(state__in=(AlertState.WAITING, AlertState.FAILED))
+    unsent = AlertMessage.objects.filter(
+        receiver__in=_receivers(), state__in=(AlertState.WAITING, AlertState.FAILED)
+    )
     message = get_object_or_404(unsent.select_related("receiver"), pk=pk)
     with audit.recorded(request.user, "alert sent again", what=str(message)):
         waiting = {"state": AlertState.WAITING, "attempts": 0, "next_at": None, "ended_at": None}
         unsent.filter(pk=pk).update(**waiting)
     messages.success(request, f"The worker sends the alert to {message.receiver} next.")
     return redirect("alerts")
+
+
+def _receivers() -> QuerySet[AlertReceiver]:
+    """Those for people."""
+    return AlertReceiver.objects.exclude(channel=AlertChannel.SIGNED)
 
 
 def _delete(request: HttpRequest, receiver: AlertReceiver) -> HttpResponse:
