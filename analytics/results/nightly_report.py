@@ -80,9 +80,10 @@ def as_json(found: Report) -> dict[str, Any]:
     }
     return {
         "day": found.period.first.isoformat(),
-        "time_zone_of_hours": zone_name(),
         "generated": bool(found.generated_days),
         "run": state,
+        "is_empty": found.is_empty,
+        "time_zone_of_hours": zone_name(),
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
             for one in made["sentences"]

@@ -44,7 +44,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     filters = listing.allowed(parse(request.GET.dict(), now), brokers, hidden)
     form = request.GET.get("as", "")
     if form:
-        return _export(request, brokers, filters, form, now, hidden)
+        return export_list(request, brokers, filters, form, now, hidden)
     view = request.GET.get("view", "")
     view = view if view in VIEWS else "list"
     is_list = view == "list"
@@ -106,7 +106,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "analytics/scheduled_message.html", context)
 
 
-def _export(
+def export_list(
     request: HttpRequest,
     brokers: list[Broker],
     filters: Filter,

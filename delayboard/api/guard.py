@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
@@ -20,6 +21,13 @@ CONFIRM = "Send its name as “confirm”."
 def needs(role: Role, where: str = "the broker") -> dict[str, Any]:
     """For the document; the operation's guard decides."""
     return {"openapi_extra": {"x-role": role.name.lower(), "x-role-on": where}}
+
+
+def answers(role: Role, *media_types: str) -> dict[str, Any]:
+    """As `needs`, of an operation that answers a text."""
+    content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
+    responses = {200: {"description": "OK", "content": content}}
+    return {"openapi_extra": needs(role)["openapi_extra"] | {"responses": responses}}
 
 
 def open_broker(
@@ -38,6 +46,12 @@ def open_topology(
     topology = get_object_or_404(Topology.objects.select_related("broker"), slug=slug)
     access.require(request.user, topology.broker, role, request=request if changes else None)
     return topology
+
+
+def require_operator(request: HttpRequest) -> None:
+    """Raises PermissionDenied for who operates no broker."""
+    if not access.visible_brokers(request.user, Role.OPERATOR).exists():
+        raise PermissionDenied("This action needs the role operator on a broker.")
 
 
 def require_name(broker: Broker, confirm: str, *, is_needed: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel as Schema
@@ -65,6 +65,7 @@ class Route(Schema):
 
     routed: bool
     outcomes: list[dict[str, Any]]
+    sentences: list[str]
 
 
 class Discovered(Schema):
@@ -120,12 +121,39 @@ class Change(Schema):
 
 
 class TopologyDocument(Schema):
-    """The fields that every document of a topology begins with."""
+    """As the command prints it with `--json`; `sentences` are what it prints without.
+
+    More fields: `changes` and `created` of apply, `deletes` and `keeps` of teardown, `reroutes`,
+    `kept` and `replacements` of edit; with `dry_run` also why it would be refused.
+    """
 
     model_config = ConfigDict(extra="allow")
     topology: str
     broker: str
     state: str
+    is_good: bool
+    sentences: list[str]
+
+
+class Parameters(NameConfirmation):
+    """`values` by the names of parameters, as texts."""
+
+    values: dict[str, str]
+
+
+class DefinitionsFile(Body):
+    """`definitions` as RabbitMQ exports them; `vhost` names one of several."""
+
+    definitions: Any
+    vhost: str | None = None
+
+
+class ImportedTopologies(Schema):
+    """`skipped` has a sentence for each topology that was not planned."""
+
+    planned: list[dict[str, str]]
+    skipped: list[str]
+    sentence: str
 
 
 class Plan(TopologyDocument):
@@ -145,19 +173,6 @@ class Verification(TopologyDocument):
     checks: list[dict[str, Any]]
     not_tried: list[str]
     changes: list[Change]
-
-
-class Applied(TopologyDocument):
-    """As `apply --json` prints it; with `dry_run` what would be created, and why not."""
-
-    changes: list[Change]
-
-
-class Teardown(TopologyDocument):
-    """As `teardown --json` prints it."""
-
-    deletes: list[dict[str, Any]]
-    keeps: list[dict[str, Any]]
 
 
 class WaitingMessage(Schema):
@@ -370,6 +385,17 @@ class ParkedMessage(Schema):
     masked: bool
 
 
+class ImportedMessages(Schema):
+    """`wrong` are the first lines that were skipped."""
+
+    lines: int
+    added: int
+    known: int
+    malformed: int
+    summary: str
+    wrong: list[dict[str, Any]]
+
+
 class ParkingRequest(Body):
     queue: str
 
@@ -519,6 +545,24 @@ class Findings(Schema):
     findings: list[dict[str, Any]]
 
 
+class LintRequest(Body):
+    """`baseline` is a document that the command lint wrote."""
+
+    format: Literal["text", "json", "sarif", "github"] = "text"
+    fail_on: Literal["refused", "loss", "stuck", "timing", "cost", "style"] = "cost"
+    vhost: str | None = None
+    baseline: Any = None
+
+
+class LintReport(Schema):
+    """`output` are the lines of the command; `baseline` accepts all that was found."""
+
+    output: list[str]
+    notes: list[str]
+    is_good: bool
+    baseline: dict[str, Any]
+
+
 class Mute(Body):
     """`until` is the last day, such as 2026-12-31."""
 
@@ -533,6 +577,7 @@ class Figures(Schema):
     day: str
     generated: bool
     run: dict[str, Any] | None
+    is_empty: bool
 
 
 class Run(Schema):
@@ -590,6 +635,14 @@ class OpenProblem(Schema):
     since_at: datetime | None
     acknowledged_by: str | None
     acknowledged_until: datetime | None
+
+
+class ProblemAcknowledgement(Body):
+    """`key` is that of the list; `hours` snooze it, "" acknowledges it until it ends."""
+
+    key: str
+    hours: Literal["", "1", "8", "24", "168"] = ""
+    withdraw: bool = False
 
 
 class Task(Schema):

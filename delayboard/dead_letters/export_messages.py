@@ -14,9 +14,11 @@ from django.db.models import QuerySet
 from analytics.events import clean
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_parked_message
 from delayboard.models import Body, ParkedMessage
+from topology import audit, redaction
 from topology.broker.properties.read import read_properties
 from topology.content.export_format import LONGEST_CELL, compact_json, format_moment, write_export
 from topology.message import Properties
+from topology.models import Broker
 from topology.redaction import HIDDEN, Redaction
 
 VERSION = 1
@@ -175,6 +177,16 @@ def write_messages(
         lambda pair: make_line(make_record(*pair, hidden)),
         lambda pair: make_row(*pair, hidden),
     )
+
+
+def export_audited(
+    user: Any, broker: Broker, form: str, query: str, rows: ParkedMessages
+) -> Iterator[bytes]:
+    """As `write_messages`, as far as this user may see them; the audit log has it."""
+    hidden = redaction.rules_for(user, broker)
+    details = {"format": form, "masked": not hidden.is_empty}
+    audit.record(user, "parked messages exported", broker=broker, what=query, details=details)
+    return write_messages(form, rows, hidden)
 
 
 def read_messages(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:

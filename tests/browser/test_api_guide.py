@@ -21,8 +21,7 @@ from pytest_django import Settings
 from delayboard.management import run_in_process
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
-from tests.builders import make_broker, make_pair, make_user, running
-from tests.commands import run
+from tests.builders import make_broker, make_user, running
 from tests.real_broker import replaying
 from tests.site.api_client import api_of
 from topology.models import AuditEntry, Role
@@ -72,38 +71,6 @@ def test_a_group_is_replayed_by_curl_as_the_document_says(
     }
     started = AuditEntry.objects.get(action="replay started")
     assert (started.username, started.details["token"]) == ("ann", "test")
-
-
-def test_commands_work_through_the_api(vhost: Vhost, site_url: str, tmp_path: Path) -> None:
-    pair = make_pair(make_broker(vhost))
-    file = tmp_path / "token"
-    file.write_text(api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR).secret + "\n")
-    elsewhere = ("--json", "--server", site_url, "--token-file", str(file))
-    assert run("plan", pair.slug, *elsewhere)[0] == 1
-    code, text, _ = run("apply", pair.slug, "--dry-run", *elsewhere)
-    assert (code, json.loads(text)["dry_run"]) == (0, True)
-    assert run("apply", pair.slug, *elsewhere)[0] == 0
-    code, text, _ = run("plan", pair.slug, *elsewhere)
-    assert (code, text) == run("plan", pair.slug, "--json")[:2]
-    assert code == 0
-    assert run("verify", pair.slug, *elsewhere)[0] == 0
-    entry = AuditEntry.objects.get(action="topology verified")
-    assert (entry.username, entry.details["token"]) == ("ann", "test")
-    code, text, _ = run("annotate", "shop 2.4.0", "--topology", pair.slug, *elsewhere)
-    made = json.loads(text)
-    assert (code, made["author"], made["topology"]) == (0, "ann", pair.slug)
-    assert json.loads(run("annotate", *elsewhere)[1])[-1] == made
-    assert run("annotate", "--delete", str(made["id"]), *elsewhere)[0] == 0
-    assert run("teardown", pair.slug, *elsewhere)[0] == 0
-    code, _, error = run("apply", pair.slug, *elsewhere)
-    assert (code, "is deleted" in error) == (1, True)
-    assert run("plan", "none", *elsewhere)[0] == 2
-    assert "Add --json" in run("plan", pair.slug, *elsewhere[1:])[2]
-    assert "has no token" in run("plan", "x", *elsewhere[:-1], "/dev/null")[2]
-    assert (
-        "did not answer"
-        in run("plan", "x", "--json", "--server", "http://127.0.0.1:9", *elsewhere[3:])[2]
-    )
 
 
 def test_an_agent_reads_by_tools_and_changes_nothing(site_url: str, tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from urllib.parse import quote
 from django.core.management.base import CommandParser
 
 from topology.content.text import count_of, visible
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_topology
-from topology.management.server import Server, add_server, open_server
+from topology.management.server import ServedCommand, Server
 from topology.models import State, Topology
 from topology.provisioning.edit import Removal
 from topology.provisioning.plan import Plan, title
@@ -35,19 +34,17 @@ class Result:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-class TopologyCommand(BoardCommand):
+class TopologyCommand(ServedCommand):
     """Exits with ExitCode.NO for a result that is not good.
 
-    `operation` is the method and the name of the operation of the API, "" where there is none.
+    `operation` is the method and the name of the operation of the API.
     """
 
-    operation = ""
+    operation: str
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the topology's slug, as in the page's address")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
-        if self.operation:
-            add_server(parser)
 
     def add_confirmation(self, parser: CommandParser, dry_run: str, confirm: str) -> None:
         """Of a command that changes the broker."""
@@ -67,38 +64,33 @@ class TopologyCommand(BoardCommand):
             "topology": topology.slug,
             "broker": topology.broker.slug,
             "state": topology.state,
+            "is_good": result.is_good,
+            "sentences": list(result.lines),
         }
         return {**head, **result.fields}
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        if self.operation and (server := open_server(options)):
-            self._ask(server, options)
-            return
+    def work(self, options: Mapping[str, Any]) -> None:
         topology = find_topology(options["topology"])
-        result = self.act(topology, options)
-        if options["json"]:
-            document = self.make_document(topology, result)
-            self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
-        else:
-            for line in result.lines:
-                self.stdout.write(visible(line))
-        if not result.is_good:
-            sys.exit(ExitCode.NO)
+        self._print(self.make_document(topology, self.act(topology, options)), options)
 
-    def _ask(self, server: Server, options: Mapping[str, Any]) -> None:
-        """Print the document that the API answers. Raises CommandError."""
-        if not options["json"]:
-            raise BadInput("--server prints documents. Add --json.")
-        if options.get("replace"):
-            raise BadInput("The API replaces no queues. Use --replace without --server.")
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
         method, name = self.operation.split()
         path = f"topologies/{quote(options['topology'], safe='')}/{name}"
-        values = {flag: "true" for flag in ("dry_run", "without_tap") if options.get(flag)}
-        body = {"confirm": options["confirm"]} if name == "teardown" else None
-        document = server.call(method, path, values, body)
-        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
-        is_refused = bool(document.get("refusal"))
-        if not document.get("in_sync", document.get("holds", not is_refused)):
+        flags = ("dry_run", "without_tap", "replace")
+        values = {flag: "true" for flag in flags if options.get(flag)}
+        self._print(server.call(method, path, values, self.make_body(options)), options)
+
+    def make_body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What is sent to the API. Raises BadInput."""
+        return {"confirm": options["confirm"]} if "confirm" in options else {}
+
+    def _print(self, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        if options["json"]:
+            self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
+        else:
+            for line in document["sentences"]:
+                self.stdout.write(visible(line))
+        if not document["is_good"]:
             sys.exit(ExitCode.NO)
 
 

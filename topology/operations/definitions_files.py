@@ -118,6 +118,15 @@ def import_definitions(
     return Imported(tuple(planned), tuple(skipped), len(recognition.foreign))
 
 
+def make_import_record(imported: Imported) -> dict[str, Any]:
+    """What the API answers, and the command prints."""
+    return {
+        "planned": [{"topology": one.slug, "kind": one.kind} for one in imported.planned],
+        "skipped": list(imported.skipped),
+        "sentence": imported.sentence,
+    }
+
+
 def _choose(snapshots: Mapping[str, Snapshot], vhost: str | None) -> Snapshot:
     """Raises Refusal."""
     names = ", ".join(f"“{name}”" for name in snapshots)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from topology.definitions import Definitions, Identity
-from topology.delays import milliseconds
+from topology.delays import format_delay, milliseconds
 from topology.message import Forwarder
 from topology.routing.context import Consumer
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import keys_of, steps
 from topology.routing.outcome import Hop, RouteOutcome, Walk
+from topology.routing.sentences import PUBLISHED
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
 
@@ -85,7 +86,27 @@ def as_json(answer: Answer) -> dict[str, Any]:
     return {
         "routed": answer.walk.is_routed,
         "outcomes": [_outcome(outcome) for outcome in answer.walk.outcomes],
+        "sentences": [
+            line
+            for number, outcome in enumerate(answer.walk.outcomes, start=1)
+            for line in (f"Copy {number}", *_describe(outcome))
+        ],
     }
+
+
+def _describe(outcome: RouteOutcome) -> Iterator[str]:
+    for hop in outcome.hops:
+        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
+        stays = "waits in"
+        if hop.wait is not None:
+            stays = f"waits {format_delay(hop.wait)} in" if hop.wait else "passes"
+        through = hop.exchange or "the default exchange"
+        sentence = f"  {when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
+        yield sentence if hop.why == PUBLISHED else f"{sentence}; {hop.why}"
+    if outcome.kept and not outcome.hops:
+        yield f"  at once: {outcome.kept}"
+    yield f"  {outcome.ending}: {outcome.why}"
+    yield from (f"  doubt: {doubt}" for doubt in outcome.doubts)
 
 
 def _outcome(outcome: RouteOutcome) -> dict[str, Any]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from analytics.results.nightly_report import (
     print_pdf,
     report_of,
 )
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
+from topology.management.server import ServedCommand, Server
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Print the nightly report of one UTC day for all brokers, or write it as a file. "
         "It computes nothing: run_nightly does. Exit code 4: the day has no figures."
@@ -36,25 +37,43 @@ class Command(BoardCommand):
             "--output", type=Path, metavar="FILE", help="write FILE.html or FILE.pdf instead"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        day: date = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
-        output: Path | None = options["output"]
-        if output is not None and options["json"]:
-            raise BadInput("--json prints the report. Redirect it into a file, without --output.")
+    def work(self, options: Mapping[str, Any]) -> None:
         try:
-            refuse_day(day)
+            refuse_day(day := _day_of(options))
         except DayRefused as refusal:
             raise BadInput(str(refusal)) from refusal
         found = report_of(day)
+        forms = {"json": as_json, "text": as_text, "html": as_html}
+        self._print(options, lambda form: forms[form](found), is_empty=found.is_empty)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        path = f"reports/{_day_of(options)}"
+        document = server.get(path)
+
+        def read(form: str) -> Any:
+            if form == "json":
+                return document
+            lines = server.read("GET", f"{path}/document", {"format": form})
+            return b"".join(lines).decode()
+
+        self._print(options, read, is_empty=document["is_empty"])
+
+    def _print(
+        self, options: Mapping[str, Any], read: Callable[[str], Any], *, is_empty: bool
+    ) -> None:
+        """`read` returns the report as json, text or html."""
+        output: Path | None = options["output"]
+        if output is not None and options["json"]:
+            raise BadInput("--json prints the report. Redirect it into a file, without --output.")
         if output is not None:
-            self._write(output, as_html(found))
+            self._write(output, read("html"))
         elif options["json"]:
-            self.stdout.write(json.dumps(as_json(found), ensure_ascii=False, indent=1))
+            self.stdout.write(json.dumps(read("json"), ensure_ascii=False, indent=1))
         else:
-            self.stdout.write(as_text(found), ending="")
-        if found.is_empty:
+            self.stdout.write(read("text"), ending="")
+        if is_empty:
             if output is not None or options["json"]:
-                self.stderr.write(f"{day} has no figures.")
+                self.stderr.write(f"{_day_of(options)} has no figures.")
             sys.exit(ExitCode.UNKNOWN)
 
     def _write(self, output: Path, html: str) -> None:
@@ -68,3 +87,8 @@ class Command(BoardCommand):
         except (OSError, PdfError) as error:
             raise CommandError(f"The report was not written: {error}") from error
         self.stdout.write(f"Wrote {output}.")
+
+
+def _day_of(options: Mapping[str, Any]) -> date:
+    day: date = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
+    return day

@@ -17,6 +17,8 @@ from topology.broker.errors import Unreachable
 from topology.findings import report
 from topology.forms.mute import MuteForm
 from topology.forms.question import QuestionForm
+from topology.management.commands import lint
+from topology.management.input_file import choose_vhost
 from topology.management.topology_command import plan_fields
 from topology.models import Broker, Role
 from topology.operations import adopt
@@ -132,6 +134,22 @@ def list_findings(request: HttpRequest, broker: str, muted: bool = False) -> Any
         raise Problem(503, _read(row).error or NOT_YET)
     mutes = find_mutes(row, timezone.now())
     return report.as_json({row.vhost: [one for one in worked.value if (one.key in mutes) == muted]})
+
+
+@router.post("/brokers/{slug:broker}/lint", response=schemas.LintReport, **needs(Role.VIEWER))
+def lint_broker(request: HttpRequest, broker: str, body: schemas.LintRequest) -> Any:
+    """Check the broker as the command lint does, with a baseline. Changes nothing."""
+    row = open_broker(request, broker)
+    known = snapshots.fresh(row)
+    if known.snapshot is None or known.error:
+        raise Unreachable(known.error or NOT_YET)
+    try:
+        baseline = frozenset() if body.baseline is None else report.read_baseline(body.baseline)
+    except report.NotABaseline as error:
+        raise Problem(422, str(error), {"baseline": str(error)}) from error
+    chosen = choose_vhost({row.vhost: known.snapshot}, body.vhost)
+    options = body.model_dump() | {"source": row.slug}
+    return lint.check(chosen, find_mutes(row, timezone.now()), baseline, options)
 
 
 @router.post(

@@ -10,19 +10,23 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Router, Status
 
+from analytics.events import clean
+from analytics.views.streaming import download
 from delayboard.api import schemas
-from delayboard.api.guard import list_page, make_page, needs, open_broker, require_name
+from delayboard.api.guard import answers, list_page, make_page, needs, open_broker, require_name
 from delayboard.api.problem import Problem
 from delayboard.dead_letters import discard, export_messages
+from delayboard.dead_letters.import_messages import import_messages
 from delayboard.dead_letters.parked import groups, park_request
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.queues import confirmed
 from delayboard.dead_letters.queues.candidates import candidates
-from delayboard.dead_letters.search import search_by
+from delayboard.dead_letters.search import matching, search_by
 from delayboard.dead_letters.search.listing import Line
 from delayboard.dead_letters.search.listing import list_page as list_messages
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, Parking
 from topology import access, audit, redaction, snapshots
+from topology.content.export_format import FORMS
 from topology.database.paging import row_number
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN
@@ -133,6 +137,35 @@ def list_parked(
         }
 
     return list_page(map(show, shown.lines), shown.found.edge)
+
+
+@router.get(
+    "/brokers/{slug:broker}/parked-messages/export",
+    **answers(Role.OPERATOR, "application/x-ndjson", "text/csv"),
+)
+def export_parked(request: HttpRequest, broker: str, q: str = "", format: str = "jsonl") -> Any:
+    """All parked messages that match, with headers and body, as JSON lines or csv."""
+    row = open_broker(request, broker, Role.OPERATOR, changes=False)
+    if format not in FORMS:
+        raise Problem(422, f"Send one of {', '.join(FORMS)}.", {"format": "Unknown."})
+    query = q.replace("\x00", "").strip()
+    rows = matching(request.user, row, query)
+    lines = export_messages.export_audited(request.user, row, format, query, rows)
+    return download(request, lines, format, f"dead-letters-{row.slug}")
+
+
+@router.post(
+    "/brokers/{slug:broker}/parked-messages/import",
+    response=schemas.ImportedMessages,
+    **needs(Role.ADMIN),
+)
+def import_parked(request: HttpRequest, broker: str, name: str = "import.jsonl") -> Any:
+    """Add the messages of JSON lines that an export wrote; the body has the file."""
+    row = open_broker(request, broker, Role.ADMIN)
+    tally = import_messages(request.user, row, clean(name), request.body.splitlines(keepends=True))
+    wrong = [{"line": number, "sentence": sentence} for number, sentence in tally.wrong]
+    columns = ("lines", "added", "known", "malformed", "summary")
+    return {one: getattr(tally, one) for one in columns} | {"wrong": wrong}
 
 
 @router.get(

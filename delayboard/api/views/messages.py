@@ -16,14 +16,16 @@ from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
+from analytics.views.scheduled import export_list
 from delayboard.api import schemas
-from delayboard.api.guard import list_page, make_page, needs, require_name
+from delayboard.api.guard import answers, list_page, make_page, needs, require_name
 from delayboard.api.problem import Problem
 from delayboard.changes import request as changes
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
 from delayboard.dead_letters import retrying
 from delayboard.models import ChangeKind, ScheduledChange
 from topology import access, redaction, snapshots
+from topology.content.export_format import FORMS
 from topology.database.paging import read_page, row_number
 from topology.delays import read_moment
 from topology.models import Broker, Role
@@ -73,6 +75,19 @@ def list_scheduled(request: HttpRequest, wanted: Query[MessageFilter]) -> Any:
         "matching": shown.matching,
         "doubts": [f"{one.topology.slug}: {one.sentence}" for one in shown.doubts],
     }
+
+
+@router.get("/scheduled/export", **answers(Role.VIEWER, "application/x-ndjson", "text/csv"))
+def export_scheduled(
+    request: HttpRequest, wanted: Query[MessageFilter], format: str = "jsonl"
+) -> HttpResponse:
+    """All waiting messages that match, as JSON lines or csv."""
+    now = datetime.now(UTC)
+    if format not in FORMS:
+        raise Problem(422, f"Send one of {', '.join(FORMS)}.", {"format": "Unknown."})
+    brokers, filters, hidden = _read_filter(request, now)
+    answer: Any = export_list(request, brokers, filters, format, now, hidden)
+    return answer  # type: ignore[no-any-return]
 
 
 @router.get("/scheduled/{int:message}", response=schemas.WaitingMessage, **needs(Role.VIEWER))

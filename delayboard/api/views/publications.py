@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Router, Status
 
 from delayboard.api import schemas
-from delayboard.api.guard import make_page, needs, require_name
+from delayboard.api.guard import make_page, needs, require_name, require_operator
 from delayboard.api.problem import Problem
 from delayboard.api.views.brokers import refuse_form
 from delayboard.forms.publish import PublishForm
@@ -48,10 +47,8 @@ def publish(
     """
     typed = body.model_dump(exclude={"confirm", "headers"}, exclude_none=True)
     typed |= {"headers": json.dumps(body.headers), "persistent": "1" if body.persistent else ""}
-    brokers = access.visible_brokers(request.user, Role.OPERATOR)
-    if not brokers.exists():
-        raise PermissionDenied("This action needs the role operator on a broker.")
-    form = PublishForm(typed, brokers=brokers)
+    require_operator(request)
+    form = PublishForm(typed, brokers=access.visible_brokers(request.user, Role.OPERATOR))
     is_many = body.count is not None or body.rate is not None
     if not form.is_valid() or (is_many and not form.check_many()):
         refuse_form(form)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Router, Status
@@ -14,11 +13,19 @@ from analytics import nightly
 from analytics.models import Annotation, Run
 from analytics.results import annotations as annotation_rows
 from analytics.results.annotations import make_mark, make_record, read_marks
-from analytics.results.nightly_report import as_json
+from analytics.results.nightly_report import as_html, as_json, as_text
 from analytics.results.period import CUSTOM, Period
-from analytics.results.read import Selection, report
+from analytics.results.read import Report, Selection, report
 from delayboard.api import schemas
-from delayboard.api.guard import make_page, needs, open_broker, open_topology
+from delayboard.api.guard import (
+    answers,
+    make_page,
+    needs,
+    open_broker,
+    open_topology,
+    require_operator,
+)
+from delayboard.api.problem import Problem
 from topology import access, audit
 from topology.database.paging import read_slice
 from topology.delays import read_moment
@@ -26,6 +33,7 @@ from topology.models import Role
 
 router = Router()
 PAGE = 100
+EVERYTHING = Selection()
 EVERYWHERE = "every broker"
 
 
@@ -39,11 +47,28 @@ def get_report(
     destination: str = "",
 ) -> Any:
     """The figures and tables of one UTC day for the brokers that the token may see."""
-    brokers = access.choose_brokers(request).shown
     asked = (topology, pattern, destination)
     selection = Selection(*(text.replace("\x00", "") for text in asked))
+    return as_json(_read_report(request, day, selection))
+
+
+@router.get("/reports/{day}/document", **answers(Role.VIEWER, "text/plain", "text/html"))
+def get_report_document(
+    request: HttpRequest, day: str, broker: str = "", format: str = "text"
+) -> HttpResponse:
+    """The same as a document: text, or html as it is sent by mail."""
+    if format not in ("text", "html"):
+        raise Problem(422, "Send one of text, html.", {"format": "Unknown."})
+    found = _read_report(request, day)
+    if format == "html":
+        return HttpResponse(as_html(found))
+    return HttpResponse(as_text(found), content_type="text/plain; charset=utf-8")
+
+
+def _read_report(request: HttpRequest, day: str, selection: Selection = EVERYTHING) -> Report:
     when = _read_day(day)
-    return as_json(report(Period(CUSTOM, when, when), brokers, selection))
+    nightly.refuse_day(when)
+    return report(Period(CUSTOM, when, when), access.choose_brokers(request).shown, selection)
 
 
 @router.get("/runs", response=schemas.Page[schemas.Run], **needs(Role.VIEWER, EVERYWHERE))
@@ -63,8 +88,7 @@ def get_run(request: HttpRequest, day: str) -> Any:
 @router.post("/runs", response={202: schemas.Run}, **needs(Role.OPERATOR, "any broker"))
 def request_run(request: HttpRequest, response: HttpResponse, body: schemas.RunRequest) -> Any:
     """Let the worker compute a day."""
-    if not access.visible_brokers(request.user, Role.OPERATOR).exists():
-        raise PermissionDenied("This action needs the role operator on a broker.")
+    require_operator(request)
     day = _read_day(body.day)
     user: Any = request.user
     with audit.recorded(user, "nightly run requested", what=day.isoformat()):

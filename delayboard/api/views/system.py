@@ -11,9 +11,11 @@ from django.utils import timezone
 from ninja import Router
 
 from delayboard.api import schemas
-from delayboard.api.guard import list_page, make_page, needs
+from delayboard.api.guard import list_page, make_page, needs, require_operator
+from delayboard.api.problem import Problem as Refused
 from delayboard.models import AlertChannel, AlertMessage, BackgroundTask
 from delayboard.models.acknowledgement import Acknowledgement
+from delayboard.now.acknowledge import SNOOZES, acknowledge, withdraw
 from delayboard.now.board import BROKER_AGE, overview
 from delayboard.now.problems import Problem
 from delayboard.now.system import background_tasks_of
@@ -49,6 +51,34 @@ def list_problems(request: HttpRequest, broker: str = "") -> Any:
         (one, None) for one in found.open_problems
     ]
     return list_page((show(*pair) for pair in (*rows, *found.acknowledged)), None)
+
+
+@router.post(
+    "/problems/acknowledge",
+    response=schemas.Done,
+    **needs(Role.OPERATOR, "the broker of the problem"),
+)
+def acknowledge_problem(request: HttpRequest, body: schemas.ProblemAcknowledgement) -> Any:
+    """Acknowledge a problem until it ends, or for hours; with `withdraw` report it again."""
+    require_operator(request)
+    visible = {broker.pk: broker for broker in access.visible_brokers(request.user)}
+    found = overview(list(visible.values()), timezone.now(), BROKER_AGE, named=None)
+    problems = {one.identity: one for one in found.open_problems}
+    rows = {one.identity: row for one, row in found.acknowledged}
+    problems |= {one.identity: one for one, _ in found.acknowledged}
+    if (problem := problems.get(body.key)) is None:
+        raise Refused(404, "The problem is already resolved, or the token has no access.")
+    broker = visible[problem.broker] if problem.broker is not None else None
+    access.require(request.user, broker, Role.OPERATOR)
+    if body.withdraw:
+        if (row := rows.get(body.key)) is None:
+            raise Refused(409, "Nobody acknowledged the problem.")
+        withdraw(request.user, row)
+        return {"sentence": "The problem is reported again."}
+    until_at = timezone.now() + SNOOZES[body.hours] if body.hours else None
+    acknowledge(request.user, problem, broker, until_at)
+    until = f"until {until_at:%Y-%m-%d %H:%M} UTC" if until_at else "until the problem ends"
+    return {"sentence": f"Acknowledged {until}. No alert reports it in this time."}
 
 
 @router.get("/tasks", response=schemas.Page[schemas.Task], **needs(Role.VIEWER))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 
@@ -12,13 +14,13 @@ from delayboard.dead_letters.search import QueryError, search_by
 from topology import audit
 from topology.content.export_format import FORMS
 from topology.content.text import count_of
-from topology.management.command import BoardCommand
-from topology.management.exit_codes import BadInput
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
+from topology.management.server import ServedCommand, Server
 from topology.redaction import NOTHING
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Write parked messages to standard output, the newest first. JSON lines can be "
         "imported again without loss (docs/dead-letters.md)."
@@ -31,7 +33,7 @@ class Command(BoardCommand):
             "--format", choices=sorted(FORMS), default="jsonl", help="default: jsonl"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         broker = find_broker(options["broker"])
         query, form = options["q"], options["format"]
         try:
@@ -41,10 +43,23 @@ class Command(BoardCommand):
         audit.record(
             None, "parked messages exported", broker=broker, what=query, details={"format": form}
         )
+        self._write(form, write_messages(form, search.messages(), NOTHING))
+        if omitted := search.not_indexed().count():
+            self.stderr.write(
+                f"{count_of(omitted, 'message', 'is')} not indexed yet, and may match. Export "
+                "again when the worker has indexed them."
+            )
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        path = f"brokers/{quote(options['broker'], safe='')}/parked-messages/export"
+        values = {"q": options["q"], "format": options["format"]}
+        self._write(options["format"], server.read("GET", path, values))
+
+    def _write(self, form: str, lines: Iterable[bytes]) -> None:
         out = getattr(sys.stdout, "buffer", None)
         written = 0
         try:
-            for line in write_messages(form, search.messages(), NOTHING):
+            for line in lines:
                 written += 1
                 if out is None:
                     self.stdout.write(line.decode(), ending="")
@@ -52,12 +67,7 @@ class Command(BoardCommand):
                     out.write(line)
         except BrokenPipeError:
             sys.stderr.close()
-            return
+            sys.exit(ExitCode.DONE)
         # The first line of CSV has the names.
         if written == (form == "csv"):
             self.stderr.write("No parked message matches.")
-        if omitted := search.not_indexed().count():
-            self.stderr.write(
-                f"{count_of(omitted, 'message', 'is')} not indexed yet, and may match. Export "
-                "again when the worker has indexed them."
-            )

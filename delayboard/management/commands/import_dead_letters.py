@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.import_messages import import_messages
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import ExitCode
 from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
+from topology.management.server import ServedCommand, Server
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Import JSON lines that an export wrote. Importing the same file again adds nothing. "
         "Exits with 0 when every line is stored, 3 when some were skipped."
@@ -25,13 +27,24 @@ class Command(BoardCommand):
         parser.add_argument("broker", help="the slug, as in its page's address")
         parser.add_argument("file", metavar="FILE", help="JSON lines; - is standard input")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         broker, file = find_broker(options["broker"]), options["file"]
         name = "-" if file == "-" else Path(file).name
         with opened(file) as lines:
             tally = import_messages(None, broker, name, lines, self._report)
-        self.stdout.write(tally.summary)
-        if tally.malformed:
+        self._end(tally.summary, tally.malformed)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        path = f"brokers/{quote(options['broker'], safe='')}/parked-messages/import"
+        with opened(options["file"]) as file:
+            found = server.post(path, file.read(), {"name": Path(options["file"]).name})
+        for one in found["wrong"]:
+            self._report(one["line"], one["sentence"])
+        self._end(found["summary"], found["malformed"])
+
+    def _end(self, summary: str, malformed: int) -> None:
+        self.stdout.write(summary)
+        if malformed:
             sys.exit(ExitCode.PARTLY)
 
     def _report(self, number: int, sentence: str) -> None:

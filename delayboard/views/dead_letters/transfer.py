@@ -11,11 +11,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from analytics.views.streaming import download
-from delayboard.dead_letters.export_messages import write_messages
+from delayboard.dead_letters.export_messages import export_audited
 from delayboard.dead_letters.import_messages import import_messages
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.views.dead_letters.messages import query_of
-from topology import access, audit, redaction
+from topology import access
 from topology.content.export_format import FORMS
 from topology.models import Broker, Role
 from topology.views.uploads import read_upload
@@ -32,14 +32,8 @@ def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse
         rows = matching(request.user, broker, query)
     except QueryError as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
-    hidden = redaction.rules_for(request.user, broker)
-    details = {"format": form, "masked": not hidden.is_empty}
-    audit.record(
-        request.user, "parked messages exported", broker=broker, what=query, details=details
-    )
-    answer: Any = download(
-        request, write_messages(form, rows, hidden), form, f"dead-letters-{broker.slug}"
-    )
+    lines = export_audited(request.user, broker, form, query, rows)
+    answer: Any = download(request, lines, form, f"dead-letters-{broker.slug}")
     return answer  # type: ignore[no-any-return]
 
 

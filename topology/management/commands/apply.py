@@ -63,5 +63,5 @@ def _replace(topology: Topology, options: Mapping[str, Any]) -> Result:
         is_good = any(not one.refusal for one in found)
         lines = (*replacement_lines(found), "Dry run: Delayboard changed nothing.")
         return Result(is_good, lines, fields)
-    queues = replace_queue.request(None, topology, typed_name=options["confirm"])
+    queues = replace_queue.request(options.get("user"), topology, typed_name=options["confirm"])
     return Result(True, (replace_queue.describe_request(queues),), {"requested": list(queues)})

@@ -23,6 +23,7 @@ from topology.provisioning.edit import Edit
 
 
 class Command(TopologyCommand):
+    operation = "POST edit"
     help = (
         "Change parameters of a topology: create new objects, and let the worker replace queues "
         f"whose arguments change. Exit code: 0 if the change is requested, {EXIT_CODES} With "
@@ -50,8 +51,16 @@ class Command(TopologyCommand):
             fields = {"dry_run": True, "refusals": list(found.refusals), **_fields(found)}
             end = "Dry run: Delayboard changed nothing."
             return Result(not found.refusals, (*filter(None, lines), end), fields)
-        done = edit_topology.edit(None, topology, values, typed_name=options["confirm"])
+        user, name = options.get("user"), options["confirm"]
+        done = edit_topology.edit(user, topology, values, typed_name=name)
         return Result(True, (f"Parameters changed. {done.outcome}".strip(),), _fields(done))
+
+    def make_body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        pairs = [text.partition("=") for text in options["values"]]
+        if wrong := [name for name, equals, _ in pairs if not equals]:
+            raise BadInput(f"“{wrong[0]}” is not a parameter. Write NAME=VALUE.")
+        values = {name: value for name, _, value in pairs}
+        return {"values": values, **super().make_body(options)}
 
 
 def _read(topology: Topology, texts: Iterable[str]) -> dict[str, str]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandError, CommandParser
 
 from topology import snapshots
 from topology.definitions import Definitions
 from topology.exports.resources import NotExportable
-from topology.management.command import BoardCommand
 from topology.management.find_rows import find_topology
+from topology.management.server import ServedCommand, Server
 from topology.operations.definitions_files import FORMATS, export_topology
 
 PATIENCE_SECONDS = 10.0
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Print a topology without its tap: as RabbitMQ definitions, for Terraform, for the "
         "Kubernetes topology operator, or the least permissions on it, also for clients that "
@@ -30,7 +32,7 @@ class Command(BoardCommand):
             "--format", choices=tuple(FORMATS), default="definitions", help="default: definitions"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         topology = find_topology(options["topology"])
         # Only permissions contain the names that are bound; without them the line has DESTINATION.
         needs_broker = options["format"].startswith("permissions")
@@ -41,3 +43,8 @@ class Command(BoardCommand):
         except NotExportable as error:
             raise CommandError(str(error)) from error
         self.stdout.write(exported, ending="")
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        path = f"topologies/{quote(options['topology'], safe='')}/export"
+        for line in server.read("GET", path, {"format": options["format"]}):
+            self.stdout.write(line.decode(), ending="")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 from django.utils import timezone
@@ -16,15 +17,15 @@ from topology.findings import report
 from topology.findings.find import find
 from topology.findings.finding import Finding
 from topology.findings.hit import Admin, Severity
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import choose_vhost, is_file, read_json, read_snapshots
+from topology.management.server import ServedCommand, Server
 from topology.snapshot import Snapshot
 
 SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Check exported definitions (rabbitmqctl export_definitions, or the management page) or "
         "a broker for mistakes in delays, retries and dead-lettering. Exit code: 0 without "
@@ -53,53 +54,70 @@ class Command(BoardCommand):
             "--rabbitmq-version", default="", help="check for this version, such as 4.3"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         read, muted = _read_source(options)
         snapshots = choose_vhost(read, options["vhost"])
-        known = _known(options["baseline"])
-        present = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
-        everything = {
-            vhost: [one for one in findings if one.key not in muted]
-            for vhost, findings in present.items()
-        }
-        excluded = sum(map(len, present.values())) - sum(map(len, everything.values()))
-        if excluded:
-            number = count_of(excluded, "muted finding", "is")
-            self.stderr.write(f"{number} not listed.")
-        if options["write_baseline"]:
-            _write(options["write_baseline"], report.make_baseline(everything))
-            self.stdout.write(f"Baseline written to {options['write_baseline']}.")
+        self._print(check(snapshots, muted, _known(_baseline(options)), options), options)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        if is_file(options["source"]):
+            raise BadInput("--server checks a broker. Check a file without it.")
+        values = {name: options[name] for name in ("format", "fail_on", "vhost")}
+        path = f"brokers/{quote(options['source'], safe='')}/lint"
+        self._print(server.post(path, values | {"baseline": _baseline(options)}), options)
+
+    def _print(self, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        is_written = options["write_baseline"]
+        for line in document["notes"][: 1 if is_written else None]:
+            self.stderr.write(visible(line))
+        if is_written:
+            _write(is_written, document["baseline"])
+            self.stdout.write(f"Baseline written to {is_written}.")
             return
-        found = {v: report.without_known(findings, v, known) for v, findings in everything.items()}
-        self._print(found, snapshots, options)
-        for snapshot in snapshots.values():
-            for doubt in snapshot.doubts:
-                self.stderr.write(visible(doubt))
-        worst = Severity[options["fail_on"].upper()]
-        if any(one.severity >= worst for findings in found.values() for one in findings):
+        for line in document["output"]:
+            self.stdout.write(line)
+        if not document["is_good"]:
             sys.exit(ExitCode.NO)
 
-    def _print(
-        self,
-        found: Mapping[str, Sequence[Finding]],
-        snapshots: Mapping[str, Snapshot],
-        options: Mapping[str, Any],
-    ) -> None:
-        match options["format"]:
-            case "json":
-                self._print_json(report.as_json(found))
-            case "sarif":
-                self._print_json(report.as_sarif(found, options["source"]))
-            case "github":
-                for line in report.as_annotations(found, options["source"]):
-                    self.stdout.write(visible(line))
-            case _:
-                admins = {vhost: Admin(one.version_tuple) for vhost, one in snapshots.items()}
-                for line in report.as_lines(found, admins):
-                    self.stdout.write(visible(line))
 
-    def _print_json(self, document: Any) -> None:
-        self.stdout.write(json.dumps(document, indent=2))
+def check(
+    snapshots: Mapping[str, Snapshot],
+    muted: Collection[str],
+    known: report.Known,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The output of the command with `format` and `fail_on` of the options, and what it notes."""
+    present = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
+    everything = {
+        vhost: [one for one in findings if one.key not in muted]
+        for vhost, findings in present.items()
+    }
+    found = {v: report.without_known(findings, v, known) for v, findings in everything.items()}
+    worst = Severity[options["fail_on"].upper()]
+    excluded = sum(map(len, present.values())) - sum(map(len, everything.values()))
+    notes = [f"{count_of(excluded, 'muted finding', 'is')} not listed."] if excluded else []
+    return {
+        "output": list(_format(found, snapshots, options)),
+        "notes": notes + [doubt for one in snapshots.values() for doubt in one.doubts],
+        "is_good": all(one.severity < worst for findings in found.values() for one in findings),
+        "baseline": report.make_baseline(everything),
+    }
+
+
+def _format(
+    found: Mapping[str, Sequence[Finding]],
+    snapshots: Mapping[str, Snapshot],
+    options: Mapping[str, Any],
+) -> Iterable[str]:
+    match options["format"]:
+        case "json":
+            return [json.dumps(report.as_json(found), indent=2)]
+        case "sarif":
+            return [json.dumps(report.as_sarif(found, options["source"]), indent=2)]
+        case "github":
+            return map(visible, report.as_annotations(found, options["source"]))
+    admins = {vhost: Admin(one.version_tuple) for vhost, one in snapshots.items()}
+    return map(visible, report.as_lines(found, admins))
 
 
 def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Collection[str]]:
@@ -114,10 +132,15 @@ def _read_source(options: Mapping[str, Any]) -> tuple[dict[str, Snapshot], Colle
     return read, find_mutes(broker, timezone.now())
 
 
-def _known(file: str | None) -> report.Known:
+def _baseline(options: Mapping[str, Any]) -> Any:
+    """None without one. Raises BadInput."""
+    return read_json(options["baseline"]) if options["baseline"] else None
+
+
+def _known(baseline: Any) -> report.Known:
     """Raises BadInput."""
     try:
-        return report.read_baseline(read_json(file)) if file else frozenset()
+        return frozenset() if baseline is None else report.read_baseline(baseline)
     except report.NotABaseline as error:
         raise BadInput(str(error)) from error
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 
 from topology import snapshots
 from topology.broker.errors import Unreachable
 from topology.broker.properties.field_values import FieldError, write_table
-from topology.delays import format_delay
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
+from topology.management.server import ServedCommand, Server
 from topology.operations.topology_rows import forwarders_at
-from topology.routing.outcome import RouteOutcome, Walk
-from topology.routing.sentences import PUBLISHED
 from topology.routing.trace_route import Question, as_json, ask
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Trace the route of a message to every queue without publishing the message. Exit "
         "code: 0 if all copies are delivered, 3 if some are, 1 if none is, 2 if the input is "
@@ -49,7 +48,7 @@ class Command(BoardCommand):
         )
         parser.add_argument("--json", action="store_true", help="times in milliseconds")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         broker = find_broker(options["broker"])
         found = snapshots.poll(broker, 60)
         if found.snapshot is None or found.error:
@@ -64,34 +63,26 @@ class Command(BoardCommand):
         )
         now_ms = time.time_ns() // 1_000_000
         answer = ask(question, found.snapshot, forwarders=forwarders_at(broker), now_ms=now_ms)
+        self._print(as_json(answer), options)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        _headers(options["headers"])
+        names = ("exchange", "routing_key", "headers", "without_consumers")
+        values = {name: options[name] for name in names}
+        values |= {"expiration": options["expiration"] or ""}
+        values |= {"rejecting": " ".join(options["rejecting"])}
+        path = f"brokers/{quote(options['broker'], safe='')}/route"
+        self._print(server.get(path, values), options)
+
+    def _print(self, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         if options["json"]:
-            self.stdout.write(json.dumps(as_json(answer), indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
         else:
-            self._print_sentences(answer.walk)
-        if (delivered := len(answer.walk.delivered)) < len(answer.walk.outcomes):
+            for line in document["sentences"]:
+                self.stdout.write(line)
+        endings = [outcome["ending"] for outcome in document["outcomes"]]
+        if (delivered := endings.count("delivered")) < len(endings):
             sys.exit(ExitCode.PARTLY if delivered else ExitCode.NO)
-
-    def _print_sentences(self, walked: Walk) -> None:
-        for number, outcome in enumerate(walked.outcomes, start=1):
-            self.stdout.write(f"Copy {number}")
-            for line in _lines(outcome):
-                self.stdout.write(f"  {line}")
-
-
-def _lines(outcome: RouteOutcome) -> list[str]:
-    lines = []
-    for hop in outcome.hops:
-        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
-        stays = "waits in"
-        if hop.wait is not None:
-            stays = f"waits {format_delay(hop.wait)} in" if hop.wait else "passes"
-        through = hop.exchange or "the default exchange"
-        sentence = f"{when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
-        lines.append(sentence if hop.why == PUBLISHED else f"{sentence}; {hop.why}")
-    if outcome.kept and not outcome.hops:
-        lines.append(f"at once: {outcome.kept}")
-    lines.append(f"{outcome.ending}: {outcome.why}")
-    return lines + [f"doubt: {doubt}" for doubt in outcome.doubts]
 
 
 def _headers(text: str) -> dict[str, Any]:
