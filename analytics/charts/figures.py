@@ -164,7 +164,7 @@ def rate_by_day(rows: Sequence[tuple[str, float | None, str]]) -> dict[str, Any]
         hovertemplate="%{x}<br>%{customdata}<extra></extra>",
     )
     up = {"tickformat": ".1%", "rangemode": "tozero", **_named("messages that failed, %")}
-    return figure([line], height=220, xaxis=days_axis(len(rows)), yaxis=up)
+    return figure([line], height=200, xaxis=days_axis(len(rows)), yaxis=up)
 
 
 def rate_by_queue(rows: Sequence[tuple[str, float, str]]) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
     across = {"dtick": max(1, len(steps) // 10), **_named("attempt")}
     up = {"tickformat": ".0%", "rangemode": "tozero", "range": [0, 1.05]}
     up |= _named("messages that still fail, %")
-    return figure([line], xaxis=across, yaxis=up)
+    return figure([line], height=200, xaxis=across, yaxis=up)
 
 
 def dead_letters(rows: Sequence[tuple[str, str, int]], days: Mapping[str, bool]) -> dict[str, Any]:

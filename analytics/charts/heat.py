@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topology.content.text import count_text
@@ -31,7 +31,8 @@ class Cell:
 @dataclass(frozen=True)
 class HeatMap:
     corner: str
-    heads: Sequence[str]
+    heads: Sequence[tuple[str, str]]
+    """The short label of each column, and what happened then."""
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
     @property
@@ -43,9 +44,14 @@ Line = tuple[str, Sequence[tuple[int | None, str]]]
 """The label of a row, and of each column the number (None: a gap) and a link, "" for none."""
 
 
-def heat_map(corner: str, columns: Sequence[tuple[str, str]], lines: Sequence[Line]) -> HeatMap:
-    """Of columns with a place and a short label. Levels are quantiles of the numbers above zero,
-    so that one extreme cell does not make all others pale.
+def heat_map(
+    corner: str,
+    columns: Sequence[tuple[str, str]],
+    lines: Sequence[Line],
+    events: Mapping[str, str],
+) -> HeatMap:
+    """Of columns with a place and a short label; `events` by place. Levels are quantiles of the
+    numbers above zero, so that one extreme cell does not make all others pale.
     """
     numbers = sorted(number for _, cells in lines for number, _ in cells if number)
 
@@ -66,7 +72,8 @@ def heat_map(corner: str, columns: Sequence[tuple[str, str]], lines: Sequence[Li
         )
         for label, cells in lines
     ]
-    return HeatMap(corner, [short for _, short in columns], rows)
+    heads = [(short, events.get(place, "")) for place, short in columns]
+    return HeatMap(corner, heads, rows)
 
 
 def _short(number: int | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, time
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
@@ -43,7 +44,7 @@ PAGE_TABLES = ("error", "probes", "groups", "causes", "handled")
 OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups", "rates", "failures_map"})
 OF_BROKERS = frozenset({"dead_letters", "dead_letters_map", "handled"})
 # Of more days only the first of a month says which it is.
-ROOM_FOR_MONTH, LAST_WITH_MONTH, MOST_BARS = 14, 28, 12
+ROOM_FOR_MONTH, LAST_WITH_MONTH, MOST_BARS, MOST_EVENTS = 14, 28, 12, 5
 Sections = dict[str, Section]
 LateLink: TypeAlias = Callable[[str, float, int | None], str]
 
@@ -120,13 +121,16 @@ def _is_shown(key: str, found: Report) -> bool:
 
 def _drawn(made: Sections, found: Report) -> Sections:
     """The tables with the charts and heat maps of those that have one."""
+    events = events_of(found)
     charts_of = figures(made, found)
     shown = {}
     for key, section in made.items():
         figure = charts_of.get(key, {})
+        if figure and key in WIDE:
+            figure = charts.mark_events(figure, events)
         # analytics.charts.svg escapes every text that it writes.
         drawn = SafeString(svg.draw(figure, section.title)) if figure else ""
-        heat = _heat_map(section, found) if key in HEAT_MAPS else None
+        heat = _heat_map(section, found, events) if key in HEAT_MAPS else None
         shown[key] = replace(section, figure=figure, drawn=drawn, heat=heat)
     return shown
 
@@ -180,6 +184,22 @@ def figures(made: Sections, found: Report) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+def events_of(found: Report) -> dict[str, str]:
+    """By place across, a day or of one day an hour: the deploys, changes, replays and outages."""
+    texts: defaultdict[str, list[str]] = defaultdict(list)
+    begin = datetime.combine(found.period.first, time(), UTC)
+    for mark in found.annotations:
+        at = max(mark.at, begin).astimezone(UTC)
+        hour = local_hours(at.date())[at.hour]
+        until = f"–{mark.until_at.astimezone(hour.tzinfo):%H:%M}" if mark.until_at else ""
+        place = hour_label(hour) if found.period.length == 1 else at.date().isoformat()
+        texts[place].append(f"{at.astimezone(hour.tzinfo):%H:%M}{until} {mark.kind}: {mark.text}")
+    for some in texts.values():
+        if len(some) > MOST_EVENTS:
+            some[MOST_EVENTS:] = [f"and {len(some) - MOST_EVENTS} more"]
+    return {place: "\n".join(some) for place, some in texts.items()}
+
+
 def _rate_text(retried: int, messages: int) -> str:
     share = percent(ratio(retried, messages) or 0)
     return f"{share}, {count_text(retried)} of {count_text(messages)}"
@@ -218,7 +238,7 @@ def _day(section: Section, label: str) -> str:
     return f"{section.day_url}from={label}&to={label}" if section.day_url else ""
 
 
-def _heat_map(section: Section, found: Report) -> HeatMap | None:
+def _heat_map(section: Section, found: Report, events: Mapping[str, str]) -> HeatMap | None:
     """Days across; of one day its hours. Without stored messages a cell leads to its day."""
     if not section.rows:
         return None
@@ -228,7 +248,7 @@ def _heat_map(section: Section, found: Report) -> HeatMap | None:
     if is_one and section.key != "lateness_map":
         columns = [(head, head[:2]) for head in heads]
         lines = [(str(label), cells) for label, cells in by_label.items()]
-        return heat_map("Hour", columns, lines)
+        return heat_map("Hour", columns, lines, events)
     if is_one:
         columns = [(str(label), str(label)[:2]) for label in by_label]
     else:
@@ -238,7 +258,8 @@ def _heat_map(section: Section, found: Report) -> HeatMap | None:
     lines = [(head, [cells[at] for cells in by_column]) for at, head in enumerate(heads)]
     if section.key == "lateness_map":
         lines.reverse()
-    return heat_map("Lateness" if section.key == "lateness_map" else "Hour", columns, lines)
+    corner = "Lateness" if section.key == "lateness_map" else "Hour"
+    return heat_map(corner, columns, lines, events)
 
 
 def _short_day(day: date, found: Report) -> str:

@@ -155,11 +155,12 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     before = period.before
     budget_first = period.last - timedelta(days=BUDGET_DAYS - 1)
     of_brokers = Topology.objects.filter(broker__slug__in=slugs).order_by()
-    known = list(of_brokers.values_list("slug", "name", "slo__percent", "slo__within_ms"))
+    columns = ("slug", "name", "kind", "params", "slo__percent", "slo__within_ms")
+    known = list(of_brokers.values_list(*columns))
     names = _find_unique({slug: name for slug, name, *_ in known})
     targets = {
         slug: Slo(percent=share, within_ms=within_ms)
-        for slug, _, share, within_ms in known
+        for slug, *_, share, within_ms in known
         if share is not None
     }
     if selection.topology and selection.pattern:
@@ -197,7 +198,14 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         previous=previous,
         topologies=topologies,
         retried=retried,
-        queues=_name_queues([row.topology for row in retried], names),
+        queues=_name_queues(
+            [
+                Topology(slug=slug, kind=kind, params=params)
+                for slug, _, kind, params, *_ in known
+                if slug in {row.topology for row in retried}
+            ],
+            names,
+        ),
         suspects={names[slug]: days for slug, days in suspects.items()},
         unexplained=listed,
         slo=target,
@@ -301,17 +309,17 @@ def _retry_rate(row: TopologyRow) -> float:
     return row.retried / row.messages if row.messages else 1.0
 
 
-def _name_queues(slugs: Sequence[str], names: TopologyNames) -> TopologyNames:
+def _name_queues(topologies: Iterable[Topology], names: TopologyNames) -> TopologyNames:
     """What the messages of each topology are retried in; a queue of several by both names."""
     found = {}
-    for topology in Topology.objects.filter(slug__in=slugs):
+    for topology in topologies:
         with suppress(ParamsError):
             queues = topology.pattern.targets(topology.parsed)
             if len(queues) == 1:
                 found[topology.slug] = queues[0]
     uses = Counter(found.values())
     return TopologyNames(
-        {slug: names[slug] for slug in slugs}
+        names
         | {
             slug: queue if uses[queue] == 1 else f"{queue} ({names[slug]})"
             for slug, queue in found.items()

@@ -16,7 +16,8 @@ from django.test import Client
 from analytics.charts.heat import LEVELS, heat_map
 from analytics.models import DayFigures
 from analytics.results import read
-from analytics.results.contents import contents
+from analytics.results.annotations import add_annotation
+from analytics.results.contents import contents, events_of
 from analytics.results.period import Period
 from analytics.search.query import parse
 from delayboard.dead_letters.search import FIELDS
@@ -31,7 +32,7 @@ GROUP = {"broker": "main", "topology": "orders"}
 def test_one_extreme_cell_leaves_the_others_their_levels() -> None:
     numbers: list[int | None] = [0, 1, 2, 3, 4, 5, 1_000_000, None]
     columns = [(str(place), "") for place in range(len(numbers))]
-    ((_, cells),) = heat_map("", columns, [("row", [(number, "") for number in numbers])]).rows
+    ((_, cells),) = heat_map("", columns, [("row", [(number, "") for number in numbers])], {}).rows
     assert [cell.level for cell in cells] == [0, 1, 2, 3, 4, 5, LEVELS, "gap"]
     assert [cell.text for cell in cells] == ["", "1", "2", "3", "4", "5", "1M", ""]
     assert cells[-1].description == "7, row: not counted"
@@ -39,7 +40,7 @@ def test_one_extreme_cell_leaves_the_others_their_levels() -> None:
 
 def test_no_count_is_longer_than_four_characters() -> None:
     for number in (1, 999, 1000, 1249, 9999, 99_999, 999_999, 1_000_000, 99_999_999, 999_999_999):
-        (_, (cell,)) = heat_map("", [("x", "x")], [("y", [(number, "")])]).rows[0]
+        (_, (cell,)) = heat_map("", [("x", "x")], [("y", [(number, "")])], {}).rows[0]
         assert len(cell.text) <= 4, cell.text
 
 
@@ -102,3 +103,22 @@ def test_rates_are_named_by_their_work_queue(topology: Any, admin_client: Client
     assert head == ["Queue", "Messages", "Retried", "Retry rate"]
     assert row[0] == topology.pattern.targets(topology.parsed)[0]
     assert float(row[3]) == pytest.approx(int(row[2]) / int(row[1]))
+
+
+def test_annotations_stand_in_the_charts_of_their_day_or_hour(
+    broker: Broker, settings: Any, admin_client: Client
+) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Asia/Kolkata"
+    result_rows.days(DAYS, [GROUP])
+    at = datetime(DAY.year, DAY.month, DAY.day, 9, 30, tzinfo=UTC)
+    for number in range(7):
+        add_annotation(None, text=f"shop <{number}>", at=at.isoformat())
+    text = "\n".join([*(f"15:00 deploy: shop <{number}>" for number in range(5)), "and 2 more"])
+    assert events_of(read.report(Period("custom", *DAYS), [broker])) == {str(DAY): text}
+    of_day = read.report(Period("custom", DAY, DAY), [broker])
+    assert events_of(of_day) == {"14:30": text}
+    page = admin_client.get(f"/reports/?from={DAYS[0]}&to={DAY}").content.decode()
+    assert page.count('<g class="event"') == 1
+    assert page.count('class="has-event"') == 1
+    assert "deploy: shop &lt;0&gt;" in page
+    assert "shop <0>" not in page

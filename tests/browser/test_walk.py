@@ -170,7 +170,7 @@ def read_the_report(page: Page, album: Album) -> None:
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     page.goto(f"/reports/?from={today}&to={today}")
     page.get_by_role("button", name="Compute day").click()
-    expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
+    expect(page.locator(".chart .drawn").first).to_be_visible(timeout=300_000)
     reloaded(page)
     chart = page.locator(".chart").first
     height = chart.evaluate("chart => chart.clientHeight")
