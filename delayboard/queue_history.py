@@ -140,8 +140,8 @@ class QueueHistory:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to draw."""
-        return any(vars(one) != vars(Point(one.at)) for one in self.points)
+        """Whether there are two points to draw a line between."""
+        return sum(vars(one) != vars(Point(one.at)) for one in self.points) > 1
 
     @property
     def peak(self) -> Point | None:

@@ -259,7 +259,7 @@ def queue_rates(
         _line(name, labels, numbers, colour)
         for (name, numbers), colour in zip(rates.items(), (ENTERED, LEFT, LATE), strict=True)
     ]
-    up = {"rangemode": "tozero", "ticksuffix": "/s", **_named("messages per second")}
+    up = {"rangemode": "tozero", **_named("messages per second")}
     return figure(traces, xaxis=_time_axis(labels), yaxis=up)
 
 

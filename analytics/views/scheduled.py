@@ -20,13 +20,16 @@ from analytics.scheduled.queries.filter import Filter, parse
 from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar, near_overload
 from analytics.views.streaming import download
-from topology import access, audit, redaction
+from topology import access, audit, redaction, snapshots
 from topology.clients.trace import read_trace
 from topology.content.export_format import FORMS
 from topology.database.paging import row_number
 from topology.delays import MOMENT_HELP
 from topology.models import Broker, Role
 from topology.redaction import Redaction
+from topology.routing.trace_route import Question
+from topology.views.brokers.trace_route import trace
+from topology.views.diagram import draw_path
 from topology.views.sorting import read_sort
 
 # Ends of the ranges, in the order of counts.SPANS.
@@ -103,7 +106,24 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):
             context["body"] = lines.body(row, hidden)
             context["hides_body"] = context["body"] is None
-    return render(request, "analytics/scheduled_message.html", context)
+    return render(request, "analytics/scheduled_message.html", context | _route(row, shown, now))
+
+
+def _route(row: ScheduledMessage, shown: lines.MessagePage, now: datetime) -> dict[str, Any]:
+    """Its route in the broker as it is now, drawn with the queue in which it should be."""
+    known = snapshots.latest(row.broker_id)
+    if known is None or known.snapshot is None or row.entered_at is None:
+        return {}
+    question = Question(row.exchange, row.routing_key, shown.line.headers)
+    answer = trace(question, row.broker, known.snapshot)
+    if not len(answer.path):
+        return {}
+    passed = min(now, row.due_at or now) - row.entered_at
+    begun = [one for one in answer.walk.hops if one.wait is not None and one.after <= passed]
+    last = max(begun, key=lambda one: one.after, default=None)
+    place = last.queue if last and row.left_at is None else ""
+    drawn = draw_path(answer, known.snapshot, row.broker, place=place)
+    return {"diagram": drawn, "latest": known}
 
 
 def export_list(

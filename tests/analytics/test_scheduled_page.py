@@ -18,6 +18,7 @@ from analytics.scheduled.pages.export import CHUNK, FIELDS
 from analytics.scheduled.pages.scheduled_page import PAGE
 from analytics.views import scheduled, streaming
 from tests.analytics.builders import an_entry, ms
+from tests.site.page_setup import know
 from topology.models import AuditEntry, Grant, RedactionRule, Role, State, Topology
 
 NOW = datetime.now(UTC)
@@ -300,6 +301,21 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
     assert stranger.get(address, {"body": "1"}).status_code == 404
+
+
+def test_the_route_of_a_message_is_drawn_with_its_place(viewer: Client, topology: Topology) -> None:
+    route = topology.pattern.route(topology.parsed, timedelta(hours=1), "orders")
+    know(topology.broker, *topology.pattern.definitions(topology.parsed), *route.declares)
+    entry = an_entry("m1", NOW, exchange=route.exchange, routing_key=route.routing_key)
+    projection.project(topology, [entry])
+    row = ScheduledMessage.objects.get()
+    address = reverse("analytics:scheduled_message", args=[row.pk])
+    text = viewer.get(address).content.decode()
+    assert "1: at once, now here" in text
+    ScheduledMessage.objects.update(left_at=LATER)
+    text = viewer.get(address).content.decode()
+    assert "1: at once" in text
+    assert "now here" not in text
 
 
 def test_a_message_of_a_client_library_is_shown_by_its_id_and_type(

@@ -51,3 +51,34 @@ def test_the_diagram_of_a_broker_follows_its_depths(page: Page, broker: Broker) 
     know(broker, Queue("dead"), dead=4711)
     expect(table).to_contain_text("4\u202f711")
     expect(page.locator("main[data-stale]")).to_have_count(0)
+
+
+def test_a_diagram_is_zoomed_by_buttons_keys_and_wheel_and_moved(
+    page: Page, broker: Broker
+) -> None:
+    know(broker, Queue("dead"), Queue("orders"), dead=1)
+    page.set_viewport_size({"width": 600, "height": 800})
+    page.goto(reverse("topology:vhost", args=[broker.slug]))
+    svg, now = page.locator("svg.graph"), page.locator("[data-zoom-now]")
+    expect(now).to_have_text("100 %")
+    page.get_by_role("button", name="Zoom in").click()
+    expect(now).to_have_text("125 %")
+    page.keyboard.press("-")
+    expect(now).to_have_text("100 %")
+    svg.hover()
+    page.keyboard.down("Control")
+    for _ in range(6):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    expect(now).to_have_text("381 %")
+    frame = page.locator(".diagram .scroll")
+    before = frame.evaluate("box => box.scrollLeft")
+    page.mouse.down()
+    page.mouse.move(50, 300, steps=3)
+    page.mouse.up()
+    assert frame.evaluate("box => box.scrollLeft") != before
+    know(broker, Queue("dead"), Queue("orders"), dead=4711)
+    expect(page.locator("table.data")).to_contain_text("4\u202f711")
+    expect(now).to_have_text("381 %")
+    page.keyboard.press("0")
+    expect(now).to_have_text("100 %")

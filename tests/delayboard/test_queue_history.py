@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models import F
 from django.urls import reverse
 
 from delayboard.models import QueueSample
@@ -80,8 +81,13 @@ def test_the_page_of_a_queue_has_its_history(broker: Broker) -> None:
     know(broker, Queue("a"), a=3)
     page = reverse("dead_letter_queue", args=[broker.slug], query={"name": "a"})
     assert "Nothing was read in this range." in text_of(client.get(page))
-    QueueSampler().sample()
+    sampler = QueueSampler()
+    sampler.sample()
+    assert "The line begins with the second reading" in text_of(client.get(page))
+    sampler._stored.clear()
+    QueueSample.objects.update(at=F("at") - 5 * timedelta(hours=1))
+    sampler.sample()
     for chosen in ("", "7", "28", "1000"):
         text = text_of(client.get(f"{page}&range={chosen}"))
-        assert "Greatest depth</dt><dd>3 messages" in text
-        assert "Mean published</dt><dd>–" in text
+        assert "<strong>3</strong><span>greatest depth" in text
+        assert "<strong>–</strong><span>mean published" in text

@@ -85,9 +85,17 @@ def draw_example(kind: str) -> Diagram:
 
 
 def draw_path(
-    answer: Answer, snapshot: Snapshot, broker: Broker, objects: Sequence[Identity] = ()
+    answer: Answer,
+    snapshot: Snapshot,
+    broker: Broker,
+    objects: Sequence[Identity] = (),
+    *,
+    place: str = "",
 ) -> Diagram:
-    """What a walk passes, with the order and the times of its stays, and where it breaks."""
+    """What a walk passes, with the order and the times of its waits, and where it breaks.
+
+    `place` is the queue in which the message is now.
+    """
     found = replace(snapshot, definitions=answer.path)
     there = {f"queue/{queue.name}" for queue in answer.path.queues}
     extra_edges = [
@@ -95,7 +103,10 @@ def draw_path(
     ]
     drawn = build(found, beside=snapshot.definitions, extra_edges=extra_edges)
     broken = broken_places(answer.walk, snapshot.definitions, objects)
-    graph = with_badges(shorten(drawn), route_steps(answer.walk), broken)
+    steps = route_steps(answer.walk)
+    if step := steps.get(f"queue/{place}"):
+        steps[f"queue/{place}"] = f"{step}, now here"
+    graph = with_badges(shorten(drawn), steps, broken)
     title, name = f"Route through {broker.name}", f"route-{broker.pk}"
     return draw_graph(graph, title, name, direction="down")
 

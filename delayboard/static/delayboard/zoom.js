@@ -41,8 +41,8 @@ function zoom(figure, by, at) {
 const KEYS = { "+": STEP, "=": STEP, "-": 1 / STEP, 0: null };
 
 function prepare(figure) {
-  for (const button of figure.querySelectorAll("button[data-zoom]")) {
-    button.addEventListener("click", () => zoom(figure, KEYS[button.dataset.zoom]));
+  for (const button of figure.querySelectorAll("button[data-zoom-by]")) {
+    button.addEventListener("click", () => zoom(figure, KEYS[button.dataset.zoomBy]));
   }
   figure.addEventListener("keydown", (event) => {
     if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -59,17 +59,21 @@ function prepare(figure) {
     { passive: false },
   );
   const frame = frameOf(figure.querySelector("svg.graph"));
+  let moved = 0;
   frame.addEventListener("pointerdown", (event) => {
-    if (event.pointerType !== "mouse" || event.button || event.target.closest("a, button")) return;
-    if (!event.target.closest("svg")) return;
-    event.preventDefault();
-    frame.focus({ preventScroll: true });
-    const move = (next) => frame.scrollBy(-next.movementX, -next.movementY);
+    if (event.pointerType !== "mouse" || event.button || !event.target.closest("svg")) return;
+    moved = 0;
+    const move = (next) => {
+      moved += Math.abs(next.movementX) + Math.abs(next.movementY);
+      frame.scrollBy(-next.movementX, -next.movementY);
+    };
     document.addEventListener("pointermove", move);
-    document.addEventListener("pointerup", () => document.removeEventListener("pointermove", move), {
-      once: true,
-    });
+    const end = () => document.removeEventListener("pointermove", move);
+    document.addEventListener("pointerup", end, { once: true });
   });
+  frame.addEventListener("dragstart", (event) => event.preventDefault());
+  // The end of a move selects no box.
+  frame.addEventListener("click", (event) => moved > 4 && event.preventDefault(), true);
 }
 
 function prepareAll() {
@@ -81,4 +85,6 @@ function prepareAll() {
 }
 
 document.addEventListener("contentchange", prepareAll);
+// A diagram in a closed fold has no size.
+document.addEventListener("toggle", prepareAll, true);
 prepareAll();

@@ -9,9 +9,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from analytics.charts import svg
 from analytics.charts.figures import queue_depth, queue_rates
 from analytics.events import clean
 from delayboard.dead_letters.parked import groups
@@ -83,9 +85,14 @@ def _history(request: HttpRequest, broker: Broker, queue: Queue) -> dict[str, An
         labels = [point.label for point in found.points]
         depths = [point.messages for point in found.points]
         rates = {name: [getattr(one, rate) for one in found.points] for rate, name in RATES.items()}
+        figures = [
+            ("depth", "Depth", queue_depth(labels, depths)),
+            ("rates", "Rates", queue_rates(labels, rates)),
+        ]
         context["figures"] = [
-            ("depth", "Depth in messages", queue_depth(labels, depths)),
-            ("rates", "Messages per second", queue_rates(labels, rates)),
+            # analytics.charts.svg escapes every text that it writes.
+            (key, title, figure, SafeString(svg.draw(figure, title)))
+            for key, title, figure in figures
         ]
     return context
 

@@ -14,7 +14,7 @@ from topology.forms.question import QuestionForm
 from topology.models import Broker, Role
 from topology.operations.topology_rows import forwarders_at
 from topology.routing.matching.index import Index
-from topology.routing.trace_route import ask
+from topology.routing.trace_route import Answer, Question, ask
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotCache
 from topology.views.diagram import draw_path
@@ -29,13 +29,7 @@ def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = snapshots.fresh(broker)
     context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
     if form.is_valid() and known.snapshot is not None:
-        answer = ask(
-            form.question(),
-            known.snapshot,
-            _index(broker, known.snapshot),
-            forwarders=forwarders_at(broker),
-            now_ms=time.time_ns() // 1_000_000,
-        )
+        answer = trace(form.question(), broker, known.snapshot)
         context |= {
             "answer": answer,
             "diagram": draw_path(answer, known.snapshot, broker) if len(answer.path) else None,
@@ -43,6 +37,13 @@ def trace_route(request: HttpRequest, broker: Broker) -> HttpResponse:
     return render(request, "topology/trace_route.html", context)
 
 
-def _index(broker: Broker, snapshot: Snapshot) -> Index:
-    """Of ten thousand queues it takes half a second to make."""
-    return _kept.get(broker.pk, snapshot, lambda: Index(snapshot.definitions.without_taps()))
+def trace(question: Question, broker: Broker, snapshot: Snapshot) -> Answer:
+    """The route now, with the consumers that forward messages in this broker."""
+    return ask(
+        question,
+        snapshot,
+        # Of ten thousand queues it takes half a second to make.
+        _kept.get(broker.pk, snapshot, lambda: Index(snapshot.definitions.without_taps())),
+        forwarders=forwarders_at(broker),
+        now_ms=time.time_ns() // 1_000_000,
+    )
