@@ -16,6 +16,7 @@ PARTS = (
     "moving",
     "replaying",
     "recording",
+    "lateness",
     "parking",
     "listing",
     "watching",
