@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 # Below this the JVM's start costs more than the work.
 SMALL_INPUT_BYTES = 256 * MIB
 # Below this the JVM's optimizing compiler costs more than its code saves in one run.
-FAST_CODE_BYTES = 1024 * MIB
+FAST_CODE_BYTES = 640 * MIB
 # Below this compiling a query costs more than interpreting it, and one partition is enough.
 TINY_INPUT_BYTES = 8 * MIB
 PARTITION_BYTES = 256 * MIB

@@ -2,13 +2,16 @@
 
 BENCH_EVENTS says of how many events, 2 million by default. The session is warm: each time is the
 best of RUNS, or of more until the JVM hardly compiles. At the end every figure of messages with an
-id is compared. Before, nightly runs of few lines, each with the start of Spark.
+id is compared. Before, nightly runs of few lines, each with the start of Spark. BENCH_FRESH says of
+how many events runs are measured as a night has them: a fresh process, from lines, with compaction.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import resource
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,6 +35,10 @@ EVENTS = int(os.environ.get("BENCH_EVENTS", "2000000"))
 # The JVM compiles code that a run has used. A session is warm once that takes less than this share
 # of a run's processor time, which takes more than five runs.
 RUNS, MOST_RUNS, WARM_SHARE = 5, 12, 0.05
+FRESH = [int(text) for text in os.environ.get("BENCH_FRESH", "1000000,5000000").split(",") if text]
+# Issue 46: the seconds of a run, and how many times DuckDB it may take without the start of Spark.
+WANTED = {1_000_000: (20, 12), 5_000_000: (60, 8), 50_000_000: (480, 6)}
+STARTING = ("Starting the job", "Starting Spark")
 LINES_AT_MOST, COMPACTION_AT_MOST, PARQUET_AT_MOST = 9, 7, 4
 COLD_EVENTS, COLD_SECONDS_AT_MOST, COLD_RUNS = 168, 10, 3
 NOW = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=2)
@@ -57,6 +64,8 @@ def measure(folder: Path) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     measure_cold_start(folder / "cold", compacts=False)
     measure_cold_start(folder / "compacted", compacts=True)
+    for events in FRESH:
+        measure_fresh(folder / f"fresh-{events}", events)
     log = folder / "log"
     lines = write_day(log, EVENTS)
     size = sum(path.stat().st_size for path in log.glob("date=*/*/*.jsonl"))
@@ -89,6 +98,43 @@ def measure_cold_start(folder: Path, *, compacts: bool) -> None:
     what = "the same with their compaction" if compacts else f"figures of {lines} lines"
     note = f"at most {COLD_SECONDS_AT_MOST}; the best of {every}; {steps}"
     say(f"Cold start, {what}, s", seconds, note)
+
+
+def measure_fresh(folder: Path, events: int) -> None:
+    """A nightly run of a day in a process of its own, from lines and with compaction, beside DuckDB
+    without the start. On a busy machine only the processor time can be compared.
+    """
+    log, job = folder / "log", launch.JobReport()
+    lines = write_day(log, events)
+    expected: Rows = {}
+    duck, duck_cpu = best_of([os.getpid()], lambda: expected.update(by_duckdb(log)), runs=2)
+    began, used = time.perf_counter(), _children_seconds()
+    found = launch.run_day(
+        log,
+        DAY,
+        f"file://{folder}/results",
+        pulse=lambda *_: None,
+        job=job,
+        compact_to=f"file://{folder}/parquet",
+    )
+    seconds, used = time.perf_counter() - began, _children_seconds() - used
+    compare({name: picked(name, found.tables[name]) for name in COLUMNS}, expected)
+    start = sum(took for name, took in job.steps if name in STARTING)
+    wanted, most = WANTED.get(events, ("?", "?"))
+    steps = ", ".join(f"{name} {took:.1f}" for name, took in job.steps)
+    say(
+        f"Fresh process, {lines:,} lines with compaction, s",
+        seconds,
+        f"wanted {wanted}; without the start of {start:.1f} s {(seconds - start) / duck:.1f} times "
+        f"DuckDB, wanted {most}; {used:.1f} s of processors, {used / duck_cpu:.1f} times; "
+        f"{(job.peak_memory_bytes or 0) / 1e9:.1f} GB; {steps}",
+    )
+    shutil.rmtree(folder)
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _measure(spark: SparkSession, folder: Path, log: Path, lines: int, size: int) -> None:
@@ -129,14 +175,18 @@ def _measure(spark: SparkSession, folder: Path, log: Path, lines: int, size: int
 
 
 def best_of(
-    pids: Sequence[int], act: Callable[[], None], *, compiled: Callable[[], float] = lambda: 0
+    pids: Sequence[int],
+    act: Callable[[], None],
+    *,
+    compiled: Callable[[], float] = lambda: 0,
+    runs: int = RUNS,
 ) -> tuple[float, float]:
     """Seconds, and seconds of processors that these processes took: on a busy machine only the
     second can be compared. `compiled` has the seconds that the JVM compiled code until now.
     """
     times: list[tuple[float, float]] = []
     is_warm = False
-    while len(times) < RUNS or (not is_warm and len(times) < MOST_RUNS):
+    while len(times) < runs or (not is_warm and len(times) < MOST_RUNS):
         began, used, compiled_before = time.perf_counter(), _processor_seconds(pids), compiled()
         act()
         used = _processor_seconds(pids) - used
