@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -22,14 +25,24 @@ from django.urls import reverse
 
 from analytics import buckets, compacted, launch, nightly
 from analytics.events import MessageEvent
-from analytics.models import Run
+from analytics.models import Gap, Run
 from analytics.models.results import Reason
 from analytics.results import read
 from analytics.results.period import CUSTOM, Period
 from tests.analytics.builders import logged
+from tests.bench.lateness import read_recorded, run_bare
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_topology, eventually, make_broker, running
+from tests.builders import (
+    address_of,
+    applied_pair,
+    applied_topology,
+    eventually,
+    make_broker,
+    running,
+)
 from tests.faults.forking import forked
+from tests.flood.counting import LineCount
+from tests.flood.generator import Flood
 from tests.publishing import publisher
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.management.client import Management
@@ -220,3 +233,50 @@ def test_reports_of_seven_thousand_messages_equal_the_tests_own_count(
     text = client.get(reverse("analytics:report_table", args=["ledger"]), query).content.decode()
     *_, sums = csv.reader(StringIO(text))
     assert sums[:3] == ["Total", str(trips), str(trips)]
+
+
+RATE, SECONDS_OF_FLOOD = 2000, 600
+
+
+def test_ten_minutes_of_two_thousand_messages_a_second_are_within_their_stated_error(
+    vhost: Vhost, tmp_path: Path, settings: Any
+) -> None:
+    """On a busy machine, beside a bare program of pika that measures a sample of them itself."""
+    log = settings.EVENT_LOG = tmp_path / "log"
+    settings.RESULTS_URL = f"file://{tmp_path}/results"
+    topology = applied_pair(vhost)
+    pair: dict[str, Any] = {"name": "0", "exchange": "orders-retry", "key": "orders", "headers": {}}
+    pair |= {"due_header": "", "delay_ms": 500}
+    flood = Flood(address_of(vhost), "orders-retry", "orders", RATE, SECONDS_OF_FLOOD)
+    busy = [sys.executable, "-c", "while True: pass"]
+    with forked("worker", "--only", "recorder"), ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            process = stack.enter_context(subprocess.Popen(busy))
+            stack.callback(process.kill)
+        flood.start()
+        bare = run_bare(vhost.amqp_url, ["orders"], [pair], SECONDS_OF_FLOOD, 0.05)
+        flood.join()
+        assert flood.error is None
+        sent = flood.sent + len(bare)
+        count = LineCount(log)
+        eventually(lambda: count.now() >= 2 * sent, "all is recorded", seconds=SECONDS)
+    recorded = read_recorded(log)
+    days = sorted(date.fromisoformat(one.name.removeprefix("date=")) for one in log.glob("date=*"))
+    compute(log, days)
+    period = Period(CUSTOM, days[0], days[-1])
+    selection = read.Selection(topology=topology.slug)
+    total = read.report(period, [topology.broker], selection).total
+    # Nothing is lost and nothing counts twice.
+    assert not Gap.objects.exists()
+    assert (total.fate("entered"), total.fate("delivered")) == (sent, sent)
+    assert (total.messages, total.retried) == (sent, 0)
+    # What it could not measure it says.
+    runs = Run.objects.filter(day__in=days)
+    unmeasured = sum(run.excluded.get(reason, 0) for run in runs for reason in Reason)
+    assert total.measured + unmeasured == sent
+    # What was measured is off by no more than the error that the report states.
+    both = sorted(recorded[name] - bare[name] for name in recorded.keys() & bare.keys())
+    if both:
+        error = total.measure_error()
+        assert error is not None
+        assert both[int(0.99 * len(both))] <= error, (error, both[-1], total.measured)
