@@ -29,7 +29,7 @@ from analytics.importing.import_files import (
 from analytics.importing.sources import HEAD_BYTES, Busy, Refused, Source, find, propose, read_head
 from analytics.importing.staging import PROBLEM_MARK, NoTable, is_document, read_lines
 from analytics.log import LogError, make_folder, name_of
-from analytics.mappings.mapping import LogMapping, load_shipped, parse
+from analytics.mappings.mapping import LogMapping, SlowPattern, load_shipped, parse
 from analytics.mappings.propose import Choices, guess
 from analytics.mappings.values import RecordError
 from analytics.models import LogImport
@@ -140,6 +140,8 @@ def _first_lines(source: Source) -> Iterable[bytes]:
         raise Refused(f"The file {error}.") from error
     except (zlib.error, gzip.BadGzipFile) as error:
         raise Refused("The file is not complete gzip. Export it again.") from error
+    except SlowPattern as error:
+        raise Refused(str(error)) from error
 
 
 def preview(row: LogImport, mapping: LogMapping) -> list[tuple[str, list[Any], str]]:
@@ -156,6 +158,8 @@ def preview(row: LogImport, mapping: LogMapping) -> list[tuple[str, list[Any], s
             shown.append((text, events, ""))
         except RecordError as error:
             shown.append((text, [], str(error)))
+        except SlowPattern as error:
+            raise Refused(str(error)) from error
     return shown
 
 

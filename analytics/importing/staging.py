@@ -32,7 +32,7 @@ from analytics.events import (
     read_object,
 )
 from analytics.importing.sources import Refused, Source, first_line, read_head
-from analytics.mappings.mapping import LogMapping, iterate_items
+from analytics.mappings.mapping import LogMapping, SlowPattern, iterate_items, search
 from analytics.mappings.values import RecordError
 from analytics.recorder.traces import (
     DELIVER,
@@ -153,6 +153,8 @@ def _pieces(source: Source, scope: Scope | None, pulse: Callable[[], None]) -> I
         raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
     except NoTable as error:
         raise Refused(f"{source.path} {error}.") from error
+    except SlowPattern as error:
+        raise Refused(f"{source.path}: {error}") from error
 
 
 def is_document(source: Source) -> bool:
@@ -196,7 +198,7 @@ def _lines_of_text(text: Iterable[str], mapping: LogMapping) -> Iterator[bytes]:
         return
     record: list[str] = []
     for line in text:
-        if mapping.begins.search(line.rstrip("\r\n")) and record:
+        if search(mapping.begins, line.rstrip("\r\n")) and record:
             yield from _place_record(record, mapping)
             record = []
         record.append(line)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
@@ -69,7 +71,13 @@ def run(log: Path, work: Path) -> None:
         spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
         spark.conf.set("spark.sql.parquet.binaryAsString", "true")
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-        summary = _import(spark, work)
+        try:
+            summary = _import(spark, work)
+        except PySparkException as error:
+            # A worker of Spark says it in the middle of a traceback.
+            if slow := re.search(r"SlowPattern: (.+)", str(error)):
+                raise command.JobError(slow[1]) from error
+            raise
     (work / "summary.json").write_text(json.dumps(summary))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from zoneinfo import ZoneInfo
 
 import orjson
+import regex
 
 from analytics.events import FIELDS, Kind, MessageEvent, bounded
 from analytics.mappings.erlang import read_erlang
@@ -66,6 +67,8 @@ QUALITIES = {
     "ambiguous text": "A payload can imitate a record of this text format.",
     "objects, not messages": "One event stands for a declared delay queue, not for a message.",
 }
+# A pattern can take longer than the age of the world for a text that it nearly matches.
+SEARCH_SECONDS = 5.0
 _MISSING = object()
 _PLACE = re.compile(r"\{([^{}]+)\}")
 
@@ -76,6 +79,10 @@ Condition: TypeAlias = Callable[[Record], bool]
 
 class MappingError(ValueError):
     """The mapping cannot be used; the message says which part of it and why."""
+
+
+class SlowPattern(Exception):
+    """A regular expression takes too long for a text; the message has the next step."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,8 @@ class LogMapping:
     items: str = ""
     separator: str = ","
     columns: Sequence[str] = ()
-    pattern: re.Pattern[str] | None = None
-    begins: re.Pattern[str] | None = None
+    pattern: regex.Pattern[str] | None = None
+    begins: regex.Pattern[str] | None = None
     trace: Mapping[str, Source] | None = None
     quality: Sequence[str] = ()
 
@@ -146,18 +153,20 @@ class LogMapping:
         return record
 
     def split_text(self, text: str) -> Record:
-        """The named groups of a text record. Raises RecordError where the pattern is not in it."""
+        """The named groups of a text record. Raises RecordError where the pattern is not in it, and
+        SlowPattern.
+        """
         assert self.pattern is not None
         if len(text) > LONGEST_TEXT:
             raise RecordError("The record is longer than a mebibyte.")
-        found = self.pattern.search(text)
+        found = search(self.pattern, text)
         if found is None:
             raise RecordError("The line does not match the pattern.")
         return {name: value for name, value in found.groupdict().items() if value is not None}
 
     def read(self, record: Record, defaults: Mapping[str, str]) -> list[MessageEvent]:
         """The events of a record, none where no rule wants it; of what it does not name, `broker`
-        and `topology` are `defaults`. Raises RecordError.
+        and `topology` are `defaults`. Raises RecordError, SlowPattern.
         """
         record = self.open(record)
         return [_make_event(rule, record, defaults) for rule in self.rules if rule.when(record)]
@@ -447,7 +456,7 @@ def _matched(source: Source, spec: Mapping[str, Any], place: str) -> Source:
 
     def read(record: Record) -> Any:
         value = source(record)
-        found = pattern.search(as_text(value)[:LONGEST_TEXT]) if value is not _MISSING else None
+        found = search(pattern, as_text(value)[:LONGEST_TEXT]) if value is not _MISSING else None
         return found[1] if found and found[1] is not None else _MISSING
 
     return read
@@ -562,7 +571,7 @@ def _test(path: str, wanted: Any, place: str) -> Condition:
         pattern = _pattern(wanted, "matches")
         if pattern is None:
             raise MappingError(f"{place}: when {path} needs matches, exists, above or not.")
-        return lambda record: bool(pattern.search(_plain_text(record, path)[:LONGEST_TEXT]))
+        return lambda record: bool(search(pattern, _plain_text(record, path)[:LONGEST_TEXT]))
     texts = {as_text(value) for value in _as_list(wanted)}
     return lambda record: has_value(record, path) and _plain_text(record, path) in texts
 
@@ -604,12 +613,23 @@ def _separator(value: Any) -> str:
     return value
 
 
-def _pattern(values: Mapping[str, Any], name: str) -> re.Pattern[str] | None:
+def search(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+    """Where the pattern is in the text. Other threads go on meanwhile. Raises SlowPattern."""
+    try:
+        return pattern.search(text, concurrent=True, timeout=SEARCH_SECONDS)
+    except TimeoutError as error:
+        raise SlowPattern(
+            f"A regular expression of the mapping takes more than {SEARCH_SECONDS:.0f} seconds for "
+            f"a text. Avoid repetitions within repetitions: {pattern.pattern[:80]}"
+        ) from error
+
+
+def _pattern(values: Mapping[str, Any], name: str) -> regex.Pattern[str] | None:
     if name not in values:
         return None
     try:
-        return re.compile(str(values[name]), re.DOTALL)
-    except re.error as error:
+        return regex.compile(str(values[name]), regex.DOTALL)
+    except regex.error as error:
         raise MappingError(f"{name} is no regular expression: {error}.") from error
 
 

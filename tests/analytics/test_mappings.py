@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.events import decode, encode
+from analytics.mappings import mapping as mappings
 from analytics.mappings.erlang import read_erlang
-from analytics.mappings.mapping import MappingError, load_shipped, parse, shipped_names
+from analytics.mappings.mapping import (
+    MappingError,
+    SlowPattern,
+    load_shipped,
+    parse,
+    shipped_names,
+)
 from analytics.mappings.propose import Choices, guess
 from analytics.mappings.values import RecordError
 
@@ -226,3 +233,20 @@ def test_a_table_of_amqp_is_read_as_rabbitmq_prints_it() -> None:
         "t": {"f": 1.5, "b": True},
         "raw": "\x01\\xc8",
     }
+
+
+SLOW = r"^(a|aa)+$"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        f"[events.when]\ntext = {{ matches = '{SLOW}' }}\n",
+        f"[events.fields]\nmessage_id = {{ from = \"text\", match = '{SLOW}' }}\n",
+    ],
+)
+def test_a_pattern_that_takes_for_ever_ends(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(mappings, "SEARCH_SECONDS", 0.05)
+    read_by = parse(f'[fields]\nrecorded_at = "at"\n{RULE}{where}', "test")
+    with pytest.raises(SlowPattern, match="takes more than 0 seconds for a text"):
+        read_by.read({"at": AT.isoformat(), "text": "a" * 100 + "!"}, DEFAULTS)

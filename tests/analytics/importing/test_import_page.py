@@ -18,6 +18,7 @@ from analytics.importing import requested, staging
 from analytics.importing.import_files import ImportResult, Problem, import_files
 from analytics.importing.sources import HEAD_BYTES, Refused, Source
 from analytics.importing.staging import Scope, read_lines
+from analytics.mappings import mapping as mapping_module
 from analytics.mappings.mapping import load_shipped, parse
 from analytics.models import LogImport, SavedMapping
 from analytics.models.imports import UPLOADS
@@ -220,3 +221,26 @@ def test_what_unpacks_to_much_is_previewed_from_its_begin_and_never_unpacked_who
     text = load_shipped("rabbitmq-tracing-text")
     with pytest.raises(Refused, match=r"one\.log\.gz has a line of more than 0 MiB"):
         import_files([one_line], mapping=text, scope=Scope("main", "/"))
+
+
+def test_a_pattern_that_takes_for_ever_is_a_sentence_in_the_preview_and_in_the_import(
+    admin_client: Client, event_log: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapping_module, "SEARCH_SECONDS", 0.05)
+    row = upload(admin_client, "slow.log", b"a" * 100 + b"!\n")
+    text = """
+format = "text"
+pattern = '^(?P<at>(a|aa)+)$'
+[fields]
+recorded_at = "at"
+[[events]]
+kind = "died"
+"""
+    page = change(admin_client, row, action="check", text=text, broker="main")
+    assert "Avoid repetitions within repetitions: ^(?P&lt;at&gt;(a|aa)+)$" in page
+    with pytest.raises(Refused, match=r"takes more than 0 seconds"):
+        import_files(
+            [Path(row.path)],
+            mapping=parse(text, "slow"),
+            scope=Scope("main", "/", topology="orders"),
+        )
