@@ -232,6 +232,8 @@ SESSION_COOKIE_HTTPONLY = True
 # Without use, and altogether.
 SESSION_COOKIE_AGE = ceil(positive_number("SESSION_IDLE_MINUTES", 480, YEAR_HOURS * 60) * 60)
 SESSION_MAX_HOURS = positive_number("SESSION_MAX_HOURS", 72, YEAR_HOURS)
+# Of people without a password here: nobody else says when they leave.
+TOKEN_SIGN_IN_DAYS = positive_number("TOKEN_SIGN_IN_DAYS", 30, 366)
 BEHIND_TLS = is_enabled("BEHIND_TLS")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
 if BEHIND_TLS:

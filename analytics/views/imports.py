@@ -151,7 +151,8 @@ def _take(request: HttpRequest, row: LogImport, text: str) -> None:
         row.broker = Broker.objects.filter(slug=slug).first()
     row.topology = request.POST.get("topology", row.topology).strip()[:255]
     row.mapping_text = text
-    row.save()
+    # The worker may store a result meanwhile.
+    row.save(update_fields=["broker", "topology", "mapping_name", "mapping_text"])
 
 
 def _save(request: HttpRequest, row: LogImport, text: str) -> None:
@@ -163,7 +164,7 @@ def _save(request: HttpRequest, row: LogImport, text: str) -> None:
             name=name, defaults={"text": text, "updated_by_id": request.user.pk}
         )
     row.mapping_name = name
-    row.save()
+    row.save(update_fields=["mapping_name"])
     messages.success(request, f"The mapping {name} was saved.")
 
 

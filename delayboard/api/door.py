@@ -13,7 +13,6 @@ from typing import Any
 
 from django import db
 from django.contrib.auth.decorators import login_not_required
-from django.core.cache import cache
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls.converters import StringConverter
@@ -21,9 +20,9 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from structlog.contextvars import bind_contextvars
 
-from delayboard.api.problem import Problem, answer_problem
+from delayboard.api.problem import Problem, ProblemResponse, answer_problem
 from delayboard.models import ApiAnswer, ApiToken
-from delayboard.sign_in.tokens import TokenError, find_token
+from delayboard.sign_in.tokens import TokenError, find_token, take_request
 from topology.database.errors import explain
 from topology.models.secrets import DecryptionError, open_secret, seal_secret
 
@@ -82,27 +81,22 @@ def _run(request: HttpRequest, path: str) -> HttpResponse:
 
 
 def _refuse_too_many(token: ApiToken) -> HttpResponse | None:
-    """Counts in this process: with several, each allows so many."""
-    minute, second = divmod(int(time.time()), 60)
-    name = f"api:{token.digest}:{minute}"
-    cache.add(name, 0, 120)
-    try:
-        if cache.incr(name) <= REQUESTS_PER_MINUTE:
-            return None
-    except ValueError:
-        return None  # The cache was full, and forgot it.
+    if take_request(token, REQUESTS_PER_MINUTE):
+        return None
     sentence = (
         f"The token “{token.name}” sent more than {REQUESTS_PER_MINUTE} requests in a minute. "
         "Wait until the next minute."
     )
     answer = answer_problem(Problem(429, sentence))
-    answer["Retry-After"] = str(60 - second)
+    answer["Retry-After"] = str(60 - int(time.time()) % 60)
     return answer
 
 
 def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> HttpResponse:
-    """Store the answer for a day, and give it to each repeat. A refusal changes nothing and is not
-    stored."""
+    """Store the answer for a day, and give it to each repeat.
+
+    A problem is stored only where something may have been changed: others can be tried again.
+    """
     if len(key) > LONGEST_KEY or not key.isprintable():
         return answer_problem(
             Problem(400, f"Idempotency-Key has at most {LONGEST_KEY} characters.")
@@ -122,7 +116,7 @@ def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> Htt
             return answer_problem(Problem(409, sentence))
         return _repeat(first, digest)
     answer = _run(request, path)
-    if 400 <= answer.status_code < 500:
+    if isinstance(answer, ProblemResponse) and not answer.is_unknown:
         row.delete()
         return answer
     headers = {name: answer[name] for name in KEPT_HEADERS if name in answer}

@@ -16,14 +16,22 @@ STATUSES = (400, 401, 403, 404, 405, 409, 422, 429, 500, 503)
 
 @dataclass(frozen=True)
 class Problem(Exception):
-    """`errors` has a sentence by the name of a field, for wrong input."""
+    """`errors` has a sentence by the name of a field, for wrong input.
+
+    `is_unknown`: something may have been changed.
+    """
 
     status: int
     detail: str
     errors: Mapping[str, str] = field(default_factory=dict)
+    is_unknown: bool = False
 
 
-def answer_problem(problem: Problem) -> HttpResponse:
+class ProblemResponse(HttpResponse):
+    is_unknown = False
+
+
+def answer_problem(problem: Problem) -> ProblemResponse:
     values = {
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
@@ -32,9 +40,10 @@ def answer_problem(problem: Problem) -> HttpResponse:
     }
     if problem.errors:
         values["errors"] = dict(problem.errors)
-    answer = HttpResponse(
+    answer = ProblemResponse(
         json.dumps(values, ensure_ascii=False), status=problem.status, content_type=MEDIA_TYPE
     )
+    answer.is_unknown = problem.is_unknown
     if problem.status == 503:
         answer["Retry-After"] = "10"
     return answer

@@ -38,7 +38,7 @@ from delayboard.dead_letters.parked.park_request import ParkError
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown
-from topology.broker.errors import BrokerError
+from topology.broker.errors import Blocked, BrokerError, Unreachable
 from topology.broker.properties.field_values import FieldError
 from topology.database.errors import explain
 from topology.delays import MomentError
@@ -110,12 +110,14 @@ def _make_problem(request: HttpRequest, error: Exception) -> Problem:
         return Problem(404, sentence if is_ours else NOT_FOUND)
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), None)
     if status is not None:
-        return Problem(status, str(error))
+        # Before its first change nobody answered, or a repeat does only what is missing.
+        is_unknown = status == 503 and not isinstance(error, (BrokerUnknown, Unreachable, Blocked))
+        return Problem(status, str(error), is_unknown=is_unknown)
     if trouble := explain(error):
         logger.warning("%s %s failed: %s", request.method, request.path, trouble)
-        return Problem(503, str(trouble))
+        return Problem(503, str(trouble), is_unknown=True)
     logger.error("%s %s failed.", request.method, request.path, exc_info=error)
-    return Problem(500, "Delayboard failed. Its log has the cause.")
+    return Problem(500, "Delayboard failed. Its log has the cause.", is_unknown=True)
 
 
 ROUTERS: dict[str, Any] = {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from ipaddress import ip_address, ip_network
+from threading import Lock
 
+from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import F, Q
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -93,6 +96,7 @@ def find_token(request: HttpRequest) -> ApiToken:
     now = timezone.now()
     if token is None or token.expires_at <= now:
         raise TokenError("The token does not exist, is revoked or has expired. Make another one.")
+    _require_sign_in(token.user, now)
     address = audit.client_address(request) or ""
     if not _is_allowed(token.addresses, request.META.get("REMOTE_ADDR", "")):
         raise TokenError("The token does not accept your address. Change its list of addresses.")
@@ -103,10 +107,55 @@ def find_token(request: HttpRequest) -> ApiToken:
     return token
 
 
+def _require_sign_in(user: User, now: datetime) -> None:
+    """Raises TokenError for whom a provider or a proxy has not signed in for long.
+
+    Neither says that somebody has left.
+    """
+    longest = timedelta(days=settings.TOKEN_SIGN_IN_DAYS)
+    if user.has_usable_password() or (user.last_login and now - user.last_login <= longest):
+        return
+    raise TokenError(
+        f"The owner of the token has not signed in for {settings.TOKEN_SIGN_IN_DAYS:g} days. It "
+        "works again after the next sign-in."
+    )
+
+
 def _note_use(token: ApiToken, now: datetime, address: str) -> None:
     rows = ApiToken.objects.filter(Q(used_at=None) | Q(used_at__lt=now), pk=token.pk)
     values = {"used_at": now, "used_from": address}
     try_write("The last use of a token", lambda: rows.update(**values))
+
+
+# Minute and requests that are left in this process, by the digest of the token.
+_shares: dict[str, tuple[int, int]] = {}
+_SHARES = Lock()
+
+
+def take_request(token: ApiToken, most: int) -> bool:
+    """Whether the token may send another request in this minute; all processes together `most`.
+
+    The count is in the database. A process takes a part of the minute at once, since each taking is
+    a write; while the database takes none, nobody is refused.
+    """
+    minute, share = int(time.time()) // 60, max(1, most // 30)
+    rows = ApiToken.objects.filter(pk=token.pk)
+    taken = 0
+
+    def take() -> None:
+        nonlocal taken
+        rows.filter(minute__lt=minute).update(minute=minute, requests=0)
+        free = rows.filter(requests__lte=most - share)
+        taken = free.update(requests=F("requests") + share)
+
+    with _SHARES:
+        known, left = _shares.get(token.digest, (0, 0))
+        if known != minute or not left:
+            if try_write("The requests of a token", take) and not taken:
+                return False
+            left = share
+        _shares[token.digest] = minute, left - 1
+    return True
 
 
 def _digest(secret: str) -> str:

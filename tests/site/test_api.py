@@ -33,6 +33,7 @@ from tests.builders import make_broker, make_pair, make_user
 from tests.site.api_client import ApiClient, api_of
 from tests.site.page_setup import draft, know
 from topology import work
+from topology.broker.errors import OutcomeUnknown
 from topology.models import AuditEntry, Broker, Role, Topology
 
 pytestmark = pytest.mark.django_db
@@ -324,8 +325,17 @@ def test_the_broker_that_does_not_answer_is_a_503(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
-    answer = api.post(f"topologies/{pair.slug}/apply")
+    answer = api.post(f"topologies/{pair.slug}/apply", key="one")
     assert (answer.status_code, answer["Retry-After"]) == (503, "10")
+    assert not ApiAnswer.objects.exists()
+
+    def lose(*_: Any, **__: Any) -> None:
+        raise OutcomeUnknown("The connection broke.")
+
+    monkeypatch.setattr("topology.operations.provision.apply", lose)
+    for _ in range(2):
+        answer = api.post(f"topologies/{pair.slug}/apply", key="two")
+    assert (answer.status_code, answer["Idempotent-Replayed"]) == (503, "true")
 
 
 def test_a_failure_is_in_the_log_and_not_in_the_answer(

@@ -150,3 +150,26 @@ def test_a_token_sends_so_many_requests_in_a_minute(monkeypatch: pytest.MonkeyPa
     with time_machine.travel(timezone.now().replace(second=30), tick=False):
         assert [api.get("brokers").status_code for _ in range(3)] == [200, 200, 429]
         assert 1 <= int(api.get("brokers")["Retry-After"]) <= 60
+
+
+def test_the_requests_of_all_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process takes a part of the minute from the database."""
+    monkeypatch.setattr(door, "REQUESTS_PER_MINUTE", 60)
+    api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
+    with time_machine.travel(timezone.now().replace(second=30), tick=False):
+        assert api.get("brokers").status_code == 200
+        assert ApiToken.objects.get().requests == 2
+        ApiToken.objects.update(requests=60)
+        assert [api.get("brokers").status_code for _ in range(2)] == [200, 429]
+
+
+def test_a_token_of_a_provider_ends_without_a_sign_in() -> None:
+    ann = make_user("ann", Role.VIEWER)
+    ann.set_unusable_password()
+    ann.last_login = timezone.now() - timedelta(days=29)
+    ann.save()
+    api = api_of(ann, Role.VIEWER)
+    assert api.get("brokers").status_code == 200
+    User.objects.update(last_login=timezone.now() - timedelta(days=31))
+    refused = api.get("brokers")
+    assert (refused.status_code, "signed in" in refused.json()["detail"]) == (401, True)
