@@ -280,7 +280,7 @@ def _across(spans: Sequence[Span]) -> dict[str, Any]:
 
 
 def _time_axis(labels: Sequence[str]) -> dict[str, Any]:
-    return {"type": "category", "dtick": max(1, len(labels) // 6), "tickangle": 0}
+    return {"type": "category", "dtick": max(1, len(labels) // 6), "tickangle": 0, **_named("time")}
 
 
 def _up(numbers: Sequence[int | None], title: str) -> dict[str, Any]:

@@ -227,12 +227,14 @@ def _marks(
             f'overflow="visible"><path class="line" vector-effect="non-scaling-stroke" '
             f'd="{"".join(steps)}" stroke="{_colour(trace)}"{dash}/></svg>'
         )
-    if "markers" in trace["mode"]:
+    # What is no measured value, such as a limit, has the same value everywhere.
+    if not line.get("dash"):
+        fill = _colour(trace) if "markers" in trace["mode"] else "transparent"
         for place, point in enumerate(points):
             if point is None:
                 continue
             x, y = point
-            mark = f'<circle cx="{x:.2f}%" cy="{y:.1f}" r="{RADIUS}" fill="{_colour(trace)}"'
+            mark = f'<circle cx="{x:.2f}%" cy="{y:.1f}" r="{RADIUS}" fill="{fill}"'
             yield _linked(trace, place, mark, "circle")
 
 

@@ -39,7 +39,7 @@ _VIEW_OF = {
 Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
 DAY, TOTAL = "Day", "Total"
-MOST_OPEN_ROWS = 20
+MOST_OPEN_ROWS = 6
 # What a search takes for itself within quotes.
 _QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
 
