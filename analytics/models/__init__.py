@@ -13,6 +13,7 @@ from analytics.models.results import (
     NightlyReport,
     Slo,
     UnexplainedMessage,
+    UnusualChange,
 )
 from analytics.models.run import Run
 from analytics.models.scheduled_message import (

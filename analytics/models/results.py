@@ -77,6 +77,33 @@ class UnexplainedMessage(ResultRow):
     due_at = models.DateTimeField()
 
 
+class Unusual(models.TextChoices):
+    LATENESS = "lateness", "Late deliveries"
+    FAILURES = "failures", "Failures"
+    DEAD_LETTERS = "dead_letters", "Dead letters"
+
+
+class UnusualChange(ResultRow):
+    """A count of a day that is far above that of the 28 days before; analytics.results.unusual.
+
+    `observed` of `sample` are those of `hour`, the worst from `first_hour` to `last_hour`, or of
+    the whole day (null). `usual_low` to `usual_high` is the usual range, from `compared` values;
+    `score` is in standard errors. Late deliveries are later than `limit_ms`.
+    """
+
+    kind = models.CharField(max_length=12, choices=Unusual.choices)
+    hour = models.PositiveSmallIntegerField(null=True)
+    first_hour = models.PositiveSmallIntegerField(null=True)
+    last_hour = models.PositiveSmallIntegerField(null=True)
+    observed = models.PositiveBigIntegerField()
+    sample = models.PositiveBigIntegerField()
+    usual_low = models.FloatField()
+    usual_high = models.FloatField()
+    compared = models.PositiveSmallIntegerField()
+    limit_ms = models.FloatField(null=True)
+    score = models.FloatField()
+
+
 class ConsumptionPeak(models.Model):
     """The most messages that consumers of a queue took in one minute of a day (UTC)."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.db.models import Q
 
 from analytics.models import Annotation, Gap
 from analytics.models.annotation import AnnotationKind
+from analytics.results.figures import GROUP_MESSAGES, Figures
 from topology import audit
 from topology.delays import MomentError, read_moment
 from topology.models import AuditEntry, Broker, Topology, Work
@@ -93,6 +94,26 @@ def join_outages(outages: Iterable[Mark]) -> list[Mark]:
         else:
             joined.append(one)
     return joined
+
+
+def find_first_versions(
+    days: Mapping[date, Figures], first: date, known: Iterable[Mark]
+) -> list[Mark]:
+    """A deploy for each version that messages state for the first time in the days from `first`
+    on, unless it is among those `known`. `days` are in order; the first with versions is no news.
+    """
+    seen, named = set[str](), {one.version for one in known if one.kind == "deploy"}
+    found: list[Mark] = []
+    for day, figures in days.items():
+        versions = {str(key[1]) for key, _ in figures.items(GROUP_MESSAGES) if key[0] == "version"}
+        if seen and day >= first:
+            at = datetime.combine(day, time(), UTC)
+            found += [
+                Mark(at, at + timedelta(days=1), "deploy", f"Version {one} first seen", one)
+                for one in sorted(versions - seen - named)
+            ]
+        seen |= versions
+    return found
 
 
 def read_marks(

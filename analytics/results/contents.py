@@ -29,7 +29,7 @@ from analytics.results.section import (
 )
 from analytics.results.sections import ONCE, hour_label, sections
 from analytics.results.slo import USUAL_WITHIN_MS, attainment, error_limit
-from analytics.results.summary import summarize
+from analytics.results.summary import describe_unusual, explain_unknown, summarize
 from topology.content.text import count_text
 from topology.delays import format_ms
 
@@ -73,11 +73,13 @@ def contents(
         "period": found.period,
         "zone": zone_name(),
         "sentences": [
+            *describe_unusual(found),
             *list_misses(found, miss),
             *summarize(
                 *(found.period, found.total, found.days, found.suspects),
                 error_limit(within_ms),
             ),
+            *explain_unknown(found),
         ],
         "miss": miss,
         # A figure without a table is unknown, and no zero.

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from analytics import buckets
 from analytics.launch import Result, Row
-from analytics.models import DayFigures, UnexplainedMessage
+from analytics.models import DayFigures, UnexplainedMessage, UnusualChange
 from analytics.observation import unobserved
 from analytics.results.figures import (
     DEAD_LETTER_GROUPS,
@@ -33,9 +33,10 @@ from analytics.results.figures import (
     Figures,
     Key,
 )
+from analytics.results.unusual import find_unusual
 from topology.models import Topology
 
-MODELS = (DayFigures, UnexplainedMessage)
+MODELS = (DayFigures, UnexplainedMessage, UnusualChange)
 # Destinations kept of each broker, those with the most messages; names can come from messages.
 MOST_DESTINATIONS = 100
 # Groups kept of each broker and kind, those with the most messages.
@@ -94,6 +95,12 @@ def replace_day(
                 one.message, one.due_at = row["key"] or "", datetime.fromisoformat(row["due_at"])
                 unexplained.append(one)
         UnexplainedMessage.objects.bulk_create(unexplained, batch_size=500)
+        whole = {
+            (cut.broker, cut.topology): figures
+            for cut, figures in found.items()
+            if not (cut.pattern or cut.destination)
+        }
+        UnusualChange.objects.bulk_create(find_unusual(day, whole), batch_size=500)
 
 
 def forget_day(day: date) -> int:

@@ -38,6 +38,10 @@ STYLES = ("tokens", "elements", "frame", "components")
 # What a person reads in a terminal or a mail; the file has every table.
 IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "ledger")
 
+UNUSUAL_COLUMNS = (
+    *("broker", "topology", "kind", "first_hour", "last_hour", "hour", "observed", "sample"),
+    *("usual_low", "usual_high", "compared", "limit_ms", "score"),
+)
 NAMES = (
     "chromium",
     "chromium-headless-shell",
@@ -87,6 +91,10 @@ def as_json(found: Report) -> dict[str, Any]:
         "summary": [
             {"headline": one.headline, "text": one.text, "topology": one.topology}
             for one in made["sentences"]
+        ],
+        "days_recorded": found.days_recorded,
+        "unusual": [
+            {name: getattr(row, name) for name in UNUSUAL_COLUMNS} for row in found.unusual
         ],
         "annotations": [
             make_record(one)

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import Count, Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
-from analytics.models import DayFigures, Slo, UnexplainedMessage
-from analytics.results.annotations import Mark, read_marks
+from analytics.models import DayFigures, Slo, UnexplainedMessage, UnusualChange
+from analytics.results.annotations import Mark, find_first_versions, read_marks
 from analytics.results.figures import ENTERED, FATES, UNEXPLAINED, Figures, count_late
 from analytics.results.period import Period
 from analytics.results.slo import Attainment
+from analytics.results.unusual import BASELINE_DAYS
 from topology.content.text import count_text
 from topology.definitions import is_own_queue
 from topology.models import Broker, Topology
@@ -24,6 +25,7 @@ from topology.patterns.pattern import ParamsError
 
 MOST_TOPOLOGIES = 25
 MOST_UNEXPLAINED = 100
+MOST_UNUSUAL = 3
 # Topologies of each kind of problem that are read by day, for the sentences of the summary.
 SUSPECTS = 1
 BUDGET_DAYS = 28
@@ -101,6 +103,10 @@ class Report:
     """What people read for the slug of a topology, and type into the filter."""
     annotations: Sequence[Mark] = ()
     """Deploys, changes, replays and outages of the range, the earliest first."""
+    unusual: Sequence[UnusualChange] = ()
+    """The three most unusual things of the range."""
+    days_recorded: int = 0
+    """Of the 28 days before the last one."""
 
     @cached_property
     def total(self) -> Figures:
@@ -191,6 +197,12 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     for row in listed:
         # Only read, and never saved.
         row.topology = names[row.topology]
+    marks = read_marks(
+        datetime.combine(period.first, time(), UTC),
+        datetime.combine(period.last, time(), UTC) + timedelta(days=1),
+        brokers,
+        selection.topology,
+    )
     return Report(
         period=period,
         selection=selection,
@@ -212,13 +224,27 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         destinations=_count_late_by_destination(slugs, period, selection, target),
         budget=budget,
         names=names,
-        annotations=read_marks(
-            datetime.combine(period.first, time(), UTC),
-            datetime.combine(period.last, time(), UTC) + timedelta(days=1),
-            brokers,
-            selection.topology,
-        ),
+        annotations=[*find_first_versions(by_day, period.first, marks), *marks],
+        unusual=_read_unusual(slugs, period, selection),
+        days_recorded=_of(slugs, period.last - timedelta(days=BASELINE_DAYS), period.last)
+        .filter(topology=selection.topology, pattern="", destination="", day__lt=period.last)
+        .aggregate(days=Count("day", distinct=True))["days"],
     )
+
+
+def _read_unusual(
+    slugs: Sequence[str], period: Period, selection: Selection
+) -> Sequence[UnusualChange]:
+    """Of the selected topology or pattern; of a destination nothing is compared."""
+    rows = UnusualChange.objects.filter(
+        broker__in=slugs, day__range=(period.first, period.last)
+    ).order_by("-score", "pk")
+    if selection.topology:
+        rows = rows.filter(topology=selection.topology)
+    elif selection.pattern:
+        of_pattern = Topology.objects.filter(kind=selection.pattern).values("slug")
+        rows = rows.filter(topology__in=of_pattern)
+    return () if selection.destination else list(rows[:MOST_UNUSUAL])
 
 
 def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figures]:

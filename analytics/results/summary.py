@@ -10,10 +10,12 @@ from datetime import date
 from statistics import median
 
 from analytics import buckets
-from analytics.results.figures import UNEXPLAINED, Figures
+from analytics.models.results import Unusual
+from analytics.results.figures import GROUP_MESSAGES, UNEXPLAINED, Figures
 from analytics.results.period import HOUR, Period, local_hours, zone_name
-from analytics.results.read import Days, merged
+from analytics.results.read import Days, Report, merged
 from analytics.results.section import percent, view_of
+from analytics.results.unusual import BASELINE_DAYS, LEAST_BASELINE
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 
@@ -54,13 +56,102 @@ def summarize(
 ) -> list[Sentence]:
     """The sentences of a range, the gravest kind first."""
     found = [*_unexplained(total, suspects)]
-    for rule in (_late, _failures, _never_succeeding):
+    for rule in (_late, _failures, _versions, _never_succeeding):
         found += [sentence for one in suspects.items() for sentence in rule(*one)]
     found = [*found[: MOST_SENTENCES - 2], *_measured_badly(days, error_limit_ms)]
     if missing := period.length - len(days):
         text = f"{missing} of {period.length} days have no figures."
         found.append(Sentence("Missing days.", text, "runs"))
     return found
+
+
+def describe_unusual(found: Report) -> Iterator[Sentence]:
+    """The most unusual things with their evidence."""
+    for row in found.unusual:
+        name = found.names[row.topology] if row.topology else f"broker {row.broker}"
+        hours = local_hours(row.day)
+        day = f"On {row.day:%-d %B}"
+        if row.hour is None or row.first_hour is None or row.last_hour is None:
+            values, worst = "days", ""
+        else:
+            begin, until = hours[row.first_hour], hours[row.last_hour] + HOUR
+            day += f" between {begin:%H:%M} and {until:%H:%M} ({zone_name()})"
+            is_long = row.first_hour < row.last_hour
+            worst = f" in the hour from {hours[row.hour]:%H:%M}" if is_long else ""
+            values = "hours"
+        usual = f"usual: {row.usual_low:,.0f} to {row.usual_high:,.0f} ({row.compared} {values})"
+        count, of = count_text(row.observed), count_text(row.sample)
+        if row.kind == Unusual.LATENESS:
+            limit = format_ms(row.limit_ms or 0)
+            what, section = f"{count} of {of} deliveries were later than {limit}", "lateness_map"
+        elif row.kind == Unusual.FAILURES:
+            what, section = f"{count_of(row.observed, 'failure')} recorded", "failures_map"
+        elif row.topology:
+            what, section = f"{count_of(row.observed, 'message')} given up or dead", "survival"
+        else:
+            what, section = f"{count_of(row.observed, 'dead letter')} arrived", "dead_letters_map"
+        text = f"{name}: {what}{worst}, {usual}."
+        label = Unusual(row.kind).label
+        yield Sentence(
+            f"Unusual: {label.lower()}.", f"{day}, {text}", section, row.topology, row.day, row.day
+        )
+
+
+def explain_unknown(found: Report) -> Iterator[Sentence]:
+    """A sentence where too few days are recorded to know what is unusual."""
+    if found.days_recorded >= LEAST_BASELINE or found.unusual or found.selection.destination:
+        return
+    recorded = count_of(found.days_recorded, "day")
+    text = (
+        f"{recorded} recorded of the {BASELINE_DAYS} before {found.period.last:%-d %B}. "
+        f"{LEAST_BASELINE} are needed."
+    )
+    yield Sentence("Whether this is unusual is unknown.", text, "runs")
+
+
+def _versions(topology: str, days: Days) -> Iterator[Sentence]:
+    """The two versions with the most messages, if one clearly fails more often."""
+    counts: dict[str, list[int]] = {}
+    for _, figures in sorted(days.items()):
+        for (dimension, version, what), number in figures.items(GROUP_MESSAGES):
+            if dimension == "version":
+                counts.setdefault(str(version), [0, 0])[what == "messages"] += number
+    # In the order in which they were seen first.
+    largest = sorted(counts, key=lambda one: -counts[one][1])[:2]
+    pair = [one for one in counts if one in largest]
+    if len(pair) < 2 or min(counts[one][1] for one in pair) < LEAST_MESSAGES:
+        return
+    (failed, of), (failed_then, of_then) = (counts[one] for one in pair)
+    low, high = difference_interval(failed, of, failed_then, of_then)
+    if low <= 0 <= high:
+        return
+    least, most = sorted(abs(100 * one) for one in (low, high))
+    text = (
+        f"{topology}: {pair[0]} fails {percent(failed / of)} (of {count_text(of)}), {pair[1]} "
+        f"{percent(failed_then / of_then)} (of {count_text(of_then)}). {pair[1]} fails "
+        f"{least:.1f} to {most:.1f} points {'more' if low > 0 else 'less'} (95 % confidence)."
+    )
+    yield Sentence("Failures by version.", text, "groups", topology, min(days), max(days))
+
+
+def difference_interval(one: int, of_one: int, other: int, of_other: int) -> tuple[float, float]:
+    """The 95 % interval of the second share minus the first: Newcombe's method 10, from Wilson's
+    intervals (Stat. Med. 17 (1998) 873).
+    """
+    (low, high), (low_then, high_then) = wilson(one, of_one), wilson(other, of_other)
+    first, second = one / of_one, other / of_other
+    return (
+        second - first - math.hypot(second - low_then, high - first),
+        second - first + math.hypot(high_then - second, first - low),
+    )
+
+
+def wilson(number: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (J. Am. Stat. Assoc. 22 (1927) 209)."""
+    z = 1.959964
+    middle = (number + z * z / 2) / (of + z * z)
+    half = z / (of + z * z) * math.sqrt(number * (of - number) / of + z * z / 4)
+    return middle - half, middle + half
 
 
 def _measured_badly(days: Days, limit_ms: float) -> Iterator[Sentence]:

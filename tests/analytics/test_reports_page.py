@@ -404,7 +404,7 @@ def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(
     )
     Slo.objects.bulk_create(Slo(topology=one, percent=99, within_ms=1000) for one in made)
     query = {"range": "custom", "from": f"{DAY - timedelta(days=89)}", "to": f"{DAY}"}
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(24):
         answer = viewer.get(reverse("analytics:reports"), query)
     assert len(answer.content) < 400_000
     report = answer.context["report"]
