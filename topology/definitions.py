@@ -64,9 +64,10 @@ class Arguments(Mapping[str, ArgumentValue]):
         return tuple((name, type(value).__name__, value) for name, value in self._items.items())
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Arguments):
-            return self._typed() == other._typed()
-        return NotImplemented
+        if not isinstance(other, Arguments):
+            return NotImplemented
+        mine, theirs = self._items, other._items
+        return mine == theirs and all(type(one) is type(theirs[name]) for name, one in mine.items())
 
     def __hash__(self) -> int:
         return hash(self._typed())

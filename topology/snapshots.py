@@ -299,9 +299,20 @@ def _poll_broker(broker_id: int, poll: _Poll) -> Latest:
 
 
 def _with_earlier(known: Latest | None, snapshot: Snapshot) -> Latest:
-    """The snapshot with the oldest numbers that are young enough to compare it with."""
-    if known and known.snapshot:
-        snapshot = replace(snapshot, numbers=dict(_with_still_ms(known.snapshot, snapshot)))
+    """The snapshot with the oldest numbers that are young enough to compare it with.
+
+    What is declared as before is the same object: whoever compares it again need not look inside.
+    """
+    if known and (before := known.snapshot):
+        declared, definitions = before.declared, before.definitions
+        snapshot = replace(
+            snapshot,
+            numbers=dict(_with_still_ms(before, snapshot)),
+            declared=declared if declared == snapshot.declared else snapshot.declared,
+            definitions=definitions
+            if definitions == snapshot.definitions
+            else snapshot.definitions,
+        )
     at = snapshot.taken_at
     samples = tuple(one for one in (known.samples if known else ()) if at - one[0] <= TREND)
     if samples:

@@ -96,23 +96,29 @@ class Heartbeats:
         """Write what tasks reported since the last time; rows that were deleted stay deleted."""
         with self._lock:
             reported, self._reported = self._reported, set()
-            rows = [copy(self._rows[key]) for key in reported]
+            said = {
+                key: (row.pk, row.beat_at, _content(row))
+                for key, row in self._rows.items()
+                if key in reported
+            }
         try:
             # Other processes write to rows that they share, or had before.
             stored = {
                 pk: tuple(content)
                 for pk, *content in BackgroundTask.objects.filter(
-                    pk__in=[row.pk for row in rows]
+                    pk__in=[pk for pk, *_ in said.values()]
                 ).values_list("pk", "details", "last_error", "last_error_at")
             }
-            alike = [row for row in rows if stored.get(row.pk) == _content(row)]
-            others = [row for row in rows if stored.get(row.pk) != _content(row)]
+            alike = {pk: at for pk, at, content in said.values() if stored.get(pk) == content}
             if alike:
                 # Most say the same as before, and to state it of each row takes long.
-                beaten = [row.beat_at for row in alike if row.beat_at]
-                BackgroundTask.objects.filter(pk__in=[row.pk for row in alike]).update(
-                    beat_at=min(beaten, default=None)
+                BackgroundTask.objects.filter(pk__in=alike).update(
+                    beat_at=min(filter(None, alike.values()), default=None)
                 )
+            with self._lock:
+                others = [
+                    copy(self._rows[key]) for key, (pk, *_) in said.items() if pk not in alike
+                ]
             BackgroundTask.objects.bulk_update(others, FIELDS)
         except Exception:
             # With the next ones.

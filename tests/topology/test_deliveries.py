@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,8 @@ class Bare:
         self._frame_buffer = b""
         self._transport = SimpleNamespace(_sock=None)
         self.bytes_received = 0
+        # No heartbeat is due.
+        self.beaten_at, self.params = math.inf, SimpleNamespace(heartbeat=6)
         self.frames: list[Any] = []
 
     def _process_frame(self, frame: Any) -> None:

@@ -167,6 +167,9 @@ def read_open_batches() -> list[ReplayBatch]:
     """Those that were started and are followed still."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
     rows = ReplayBatch.objects.filter(is_open, started_at__isnull=False)
+    if not rows.exists():
+        # Mostly, and it takes a fifth of the time to find that out.
+        return []
     return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
 
 

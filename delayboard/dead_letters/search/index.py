@@ -60,7 +60,7 @@ def keep_indexed(stop: Event, beat: Beat) -> None:
 def keep_up(progress: Progress) -> int:
     """Index the next few messages; how many: 0 when there is nothing to do now."""
     newest = ParkedMessage.objects.aggregate(newest=Max("pk"))["newest"] or 0
-    ids = _find_missing(progress.reached, newest)
+    ids = _find_missing(progress.reached, newest) if newest > progress.reached else []
     progress.reached = ids[-1] if ids else max(newest, progress.reached)
     done = _index(ids)
     if not ids and time.monotonic() - progress.swept_at >= SETTLED_SECONDS:
