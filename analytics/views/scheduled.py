@@ -54,6 +54,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     # Another view has no pages, and no rows.
     after = row_number(request.GET.get("after", "")) if is_list else None
     sort = read_sort(request, ("due",), "due")
+    version = listing.newest_version()
     shown = load_list(
         brokers,
         filters,
@@ -79,6 +80,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "overload": near_overload(brokers, shown.topologies, filters, now) if is_list else None,
         "operated": operated,
         "may_change": bool(operated),
+        "live_version": version,
         "live": ",".join(str(broker.pk) for broker in brokers),
     }
     return render(request, "analytics/scheduled.html", context)

@@ -37,6 +37,8 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
         "tab": "messages",
         "filters": filters,
         "after": after,
+        # Of a moment before the list is read.
+        "live_version": listing.newest_version(),
         "listing": load_list([broker], filters, now, hidden=hidden, after=after),
         "operated": operated,
         "may_change": broker in operated,

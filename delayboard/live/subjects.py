@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from analytics.models import LogImport, Run, ScheduledMessage
+from analytics.scheduled.queries.listing import newest_version
 from delayboard.alerts.messages import make_log_version
 from delayboard.dead_letters.replay.summary import make_page_version
 from delayboard.live.changed_rows import make_message_version, parked_rows, scheduled_rows
@@ -88,7 +89,7 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "message":
             return _message(name)
         case "scheduled":
-            return _rows(kind, name, scheduled_rows)
+            return _rows(kind, name, scheduled_rows, newest_version)
         case "parked":
             return _rows(kind, name, parked_rows)
     return None
@@ -220,16 +221,21 @@ def _of_brokers(kind: str, name: str, read: Callable[[tuple[Broker, ...]], News]
     return Subject(f"{kind}/{own}", None, partial(read, brokers), NOW_SECONDS, brokers)
 
 
-def _rows(kind: str, name: str, read: ReadRows) -> Subject | None:
+def _rows(
+    kind: str, name: str, read: ReadRows, make_version: Callable[[], str] = str
+) -> Subject | None:
     """The messages of a list: the numbers of brokers, a semicolon, the numbers of messages."""
     owners, _, listed = name.partition(";")
     brokers = tuple(Broker.objects.filter(pk__in=_read_numbers(owners)))
     ids = _read_numbers(listed)
-    if not brokers or not 0 < len(ids) <= MOST_ROWS:
+    if not brokers or len(ids) > MOST_ROWS or (listed and not ids):
         return None
-    return Subject(
-        f"{kind}/{name}", None, lambda: News("", rows=read(brokers, ids)), ROWS_SECONDS, brokers
-    )
+
+    def read_list() -> News:
+        version = make_version()
+        return News(version, rows=read(brokers, ids) if ids else {})
+
+    return Subject(f"{kind}/{name}", None, read_list, ROWS_SECONDS, brokers)
 
 
 def _read_numbers(text: str) -> frozenset[int]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
+from analytics.scheduled import projection
 from delayboard.models import BatchState, ItemState, ReplayBatch
+from tests.analytics.builders import an_entry
 from tests.browser.sign_in import sign_in
-from tests.builders import make_broker
+from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.page_setup import know
 from topology.definitions import Queue
-from topology.models import Broker
+from topology.models import Broker, State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -82,3 +86,30 @@ def test_a_diagram_is_zoomed_by_buttons_keys_and_wheel_and_moved(
     expect(now).to_have_text("381 %")
     page.keyboard.press("0")
     expect(now).to_have_text("100 %")
+
+
+def test_new_rows_of_scheduled_appear_unless_they_are_held(page: Page, broker: Broker) -> None:
+    topology = make_pair(broker)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker)
+    now = datetime.now(UTC)
+
+    def enter(name: str) -> None:
+        projection.project(topology, [an_entry(name, now, requested_delay_ms=3_600_000)])
+
+    page.goto(reverse("analytics:scheduled"))
+    expect(page.locator("main")).to_contain_text("No waiting messages")
+    enter("first")
+    rows = page.locator("[data-live-list] tbody tr")
+    expect(rows).to_have_count(1, timeout=20_000)
+    rows.first.locator("input[data-select]").check()
+    enter("second")
+    expect(page.locator("[data-selected-count]")).to_have_text("1 selected")
+    expect(page.locator("[data-live-held]")).to_be_visible()
+    expect(rows).to_have_count(1)
+    rows.first.locator("input[data-select]").uncheck()
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur()")
+    expect(rows).to_have_count(2, timeout=20_000)
+    page.locator("input[data-select-all]").check()
+    expect(page.locator("[data-selected-count]")).to_have_text("2 selected")

@@ -63,7 +63,9 @@ function markRows(words) {
 function takeOver(fetched) {
   const freshMain = fetched.querySelector("main");
   const [old, fresh] = [main, freshMain].map((one) => [...one.querySelectorAll("[data-live-part]")]);
-  if (old.length !== fresh.length || freshMain.dataset.liveUrl !== main.dataset.liveUrl) {
+  const isList = main.querySelector("[data-live-list]") !== null;
+  const hasOtherRows = freshMain.dataset.liveUrl !== main.dataset.liveUrl;
+  if (old.length !== fresh.length || (hasOtherRows && !isList)) {
     location.reload();
     return;
   }
@@ -77,7 +79,14 @@ function takeOver(fetched) {
   tick(main);
   showAge();
   document.dispatchEvent(new CustomEvent("contentchange"));
+  if (!hasOtherRows) return;
+  main.dataset.liveUrl = freshMain.dataset.liveUrl;
+  rest();
+  connect();
 }
+
+// New rows wait while somebody selects rows, or points at one of them.
+const HELD = "[data-live-list] :is(tbody:hover, input:checked, :focus-visible)";
 
 async function update() {
   const [wanted, began] = [version, Date.now()];
@@ -101,9 +110,10 @@ async function update() {
 }
 
 function updateWhenDue() {
-  if (isPaused) return;
   const isOld = version !== main.dataset.liveVersion && version !== fetchedFor;
-  if (!isOld || isFetching || document.hidden) return;
+  const isHeld = isPaused || document.querySelector(HELD) !== null;
+  for (const note of document.querySelectorAll("[data-live-held]")) note.hidden = !isOld || !isHeld;
+  if (!isOld || isHeld || isFetching || document.hidden) return;
   if (Date.now() >= fetchAt) update();
 }
 
@@ -113,7 +123,11 @@ let heard = null;
 
 function receive(news) {
   heard = news;
-  if (isPaused) return;
+  if (isPaused) {
+    version = news.version;
+    updateWhenDue();
+    return;
+  }
   lastAt = Date.parse(news.at) || lastAt;
   lost = "";
   markRows(news.rows);

@@ -23,6 +23,8 @@ function show(form) {
   form.toggleAttribute("data-selected", isAny);
   const head = form.querySelector("input[data-select-all]");
   if (head) {
+    head.hidden = false;
+    head.closest("[data-select-all-line]")?.removeAttribute("hidden");
     head.checked = selected > 0 && selected === all.length;
     head.indeterminate = selected > 0 && selected < all.length;
   }
@@ -53,20 +55,14 @@ function selectRange(form, from, to, checked) {
 
 function prepare(form) {
   let anchor = null;
-  const head = form.querySelector("input[data-select-all]");
-  if (head) {
-    head.hidden = false;
-    head.closest("[data-select-all-line]")?.removeAttribute("hidden");
-    head.addEventListener("change", () => {
-      for (const box of boxes(form)) box.checked = head.checked;
-    });
-  }
   form.addEventListener("click", (event) => {
     if (!event.target.matches?.("input[data-select]")) return;
     if (event.shiftKey && anchor) selectRange(form, anchor, event.target, event.target.checked);
     anchor = event.target;
   });
   form.addEventListener("change", (event) => {
+    const head = event.target.matches("input[data-select-all]") ? event.target : null;
+    if (head) for (const box of boxes(form)) box.checked = head.checked;
     follow(form, event.target);
     show(form);
   });
@@ -77,4 +73,17 @@ function prepare(form) {
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-selection]")) show(form);
 });
-for (const form of document.querySelectorAll("form[data-selection]")) prepare(form);
+
+const prepared = new WeakSet();
+
+// A live list may get its form, or new rows, while the page is open.
+function prepareAll() {
+  for (const form of document.querySelectorAll("form[data-selection]")) {
+    if (!prepared.has(form)) prepare(form);
+    prepared.add(form);
+    show(form);
+  }
+}
+
+document.addEventListener("contentchange", prepareAll);
+prepareAll();

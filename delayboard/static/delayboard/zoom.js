@@ -5,6 +5,7 @@ const LEAST = 0.5;
 const MOST = 4;
 const STEP = 1.25;
 const zooms = new Map();
+const prepared = new WeakSet();
 
 const frameOf = (inside) => inside.closest(".scroll") ?? inside.closest(".diagram");
 
@@ -78,8 +79,8 @@ function prepare(figure) {
 
 function prepareAll() {
   for (const figure of document.querySelectorAll("figure.diagram:has([data-zoom-tools])")) {
-    if (!figure.dataset.zooms) prepare(figure);
-    figure.dataset.zooms = "1";
+    if (!prepared.has(figure)) prepare(figure);
+    prepared.add(figure);
     apply(figure);
   }
 }
