@@ -106,7 +106,7 @@ lock: ## compile the requirements anew (newest allowed versions)
 	export UV_SYSTEM_CERTS=1
 	compile pyproject.toml --extra postgres --extra spark -o requirements.txt
 	compile pyproject.toml --extra spark-connect -c requirements.txt -o requirements-spark-connect.txt
-	compile requirements-dev.in pyproject.toml --extra postgres --extra spark --extra s3 -o requirements-dev.txt
+	compile requirements-dev.in pyproject.toml --extra postgres --extra spark --extra s3 --extra mcp -o requirements-dev.txt
 	# Of the extra s3, for the image; at the version that the tests have.
 	echo 'pyarrow>=20' | compile --no-annotate -c requirements-dev.txt - -o requirements-s3.txt
 	echo pip | compile --no-annotate - -o requirements-pip.txt

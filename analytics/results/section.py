@@ -88,8 +88,8 @@ class Section:
     messages_url: str = ""
     """That page with range and filters; empty where no message of the range is kept."""
     cells_of: Sequence[Sequence[str]] = ()
-    """Of each row what finds the messages of each column after the first, as `buckets` or, of dead
-    letters, as `searches`."""
+    """Of each row what finds the messages of each column after the first, as `buckets`, or as
+    `searches` of dead letters."""
     figure: dict[str, Any] = field(default_factory=dict)
     """The chart of its rows, for Plotly; empty without one."""
     drawn: str = ""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import duckdb
 import pytest
 
-from analytics import compacted, launch, nightly
+from analytics import cluster, compacted, launch, nightly
 from analytics.jobs import compaction
 from analytics.log import hour_folder, make_folder
 from tests.analytics import job_cases
@@ -335,6 +335,8 @@ def test_the_nightly_run_compacts_a_day_that_is_over_first(
             raise launch.NoData("Nothing was there.")
 
     monkeypatch.setattr(launch, "run_module", run_module)
+    # Nobody answers there.
+    monkeypatch.setattr(cluster, "check", lambda: None)
     nightly.run_day(DAY)
     alone = [(launch.COMPACTION_JOB, "s3a://bucket/log"), (launch.JOBS, "")]
     assert asked == (alone if master else [(launch.JOBS, "s3a://bucket/log")])

@@ -24,6 +24,7 @@ COMMANDS = {
 NOBODY = "nobody"
 # The arguments of each command that names a broker, and of each that names a topology.
 UNKNOWN_BROKER = {
+    "annotate": ["deploy", f"--broker={NOBODY}", "--json"],
     "export_dead_letters": [NOBODY, "--q="],
     "import_dead_letters": [NOBODY, "-"],
     "import_log": ["events.json", f"--broker={NOBODY}"],
@@ -35,6 +36,7 @@ UNKNOWN_BROKER = {
     "walk": [NOBODY, "", "k", "--json"],
 }
 UNKNOWN_TOPOLOGY = {
+    "annotate": ["deploy", f"--topology={NOBODY}", "--json"],
     "apply": [NOBODY, "--json"],
     "edit": [NOBODY, "delay=1s", "--json"],
     "export_topology": [NOBODY],
