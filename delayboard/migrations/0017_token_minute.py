@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("delayboard", "0015_queue_history"),
+        ("delayboard", "0016_webhooks"),
     ]
 
     operations = [
