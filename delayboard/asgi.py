@@ -56,7 +56,14 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _request(scope: Scope, receive: Receive, send: Send) -> None:
-    await (_socket if scope["type"] == "websocket" else _pages)(scope, receive, send)
+    if scope["type"] == "websocket":
+        await _socket(scope, receive, send)
+    elif scope["path"].rstrip("/") == "/mcp":
+        from delayboard.mcp_server import serve_http
+
+        await serve_http(_pages, scope, receive, send)
+    else:
+        await _pages(scope, receive, send)
 
 
 # As uvicorn itself does with proxy_headers, which would forget the address before.

@@ -431,6 +431,8 @@ LOGGING: dict[str, Any] = {
         "axes": {"level": "ERROR"},
         # Its lines may have parts of an address; what failed is in the row of the alert.
         "apprise": {"level": "WARNING", "propagate": False, "handlers": ["null"]},
+        # Several lines for each message of an agent.
+        "mcp": {"level": "WARNING"},
         # A line for each start, stop and socket; of requests one where a program reads the log.
         "uvicorn": {"level": "WARNING"},
         "uvicorn.access": {"level": "INFO" if LOG_FORMAT == "json" else "WARNING"},

@@ -14,9 +14,11 @@ from typing import Any
 from django import db
 from django.contrib.auth.decorators import login_not_required
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.urls.converters import StringConverter
 from django.utils import timezone
+from django.utils.cache import set_response_etag
+from django.utils.http import parse_etags
 from django.views.decorators.csrf import csrf_exempt
 from structlog.contextvars import bind_contextvars
 
@@ -64,6 +66,7 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     token = find_token(request)
     bind_contextvars(actor_id=token.user_id)
     request.user = token.user
+    request.api_token = token
     if refused := _refuse_too_many(token):
         return refused
     key = request.headers.get("Idempotency-Key", "")
@@ -77,6 +80,12 @@ def _run(request: HttpRequest, path: str) -> HttpResponse:
 
     answer = find_view(request, path)
     answer["Cache-Control"] = "no-store"
+    if request.method == "GET" and answer.status_code == 200 and not answer.streaming:
+        # A client may keep it, and asks each time whether it is still right.
+        answer["Cache-Control"] = "private, no-cache"
+        set_response_etag(answer)
+        if answer["ETag"] in parse_etags(request.headers.get("If-None-Match", "")):
+            return HttpResponseNotModified(headers=answer.headers)
     return answer
 
 

@@ -706,6 +706,15 @@ class Delivery(Schema):
     ended_at: datetime | None
 
 
+class Token(Schema):
+    """`brokers` are slugs, null for all that its owner may use."""
+
+    name: str
+    role: str
+    brokers: list[str] | None
+    expires_at: datetime
+
+
 class AuditEntry(Schema):
     at: datetime
     username: str

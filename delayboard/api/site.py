@@ -181,11 +181,21 @@ def make_document() -> dict[str, Any]:
         for method, operation in methods.items():
             for status in STATUSES:
                 operation["responses"][status] = {"description": "Problem", "content": content}
-            if method != "get":
-                operation.setdefault("parameters", []).append(_KEY)
+            header = _ETAG if method == "get" else _KEY
+            operation.setdefault("parameters", []).append(header)
+            if method == "get":
+                operation["responses"][304] = {"description": "Not modified"}
+                operation["responses"][200]["headers"] = {"ETag": {"schema": {"type": "string"}}}
     return document
 
 
+_ETAG = {
+    "in": "header",
+    "name": "If-None-Match",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[!-~]+$"},
+    "description": "The `ETag` of an earlier answer. The answer is 304 while nothing is changed.",
+}
 _KEY = {
     "in": "header",
     "name": "Idempotency-Key",

@@ -11,11 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
+import httpx2
 import pytest
 from django.db import connection
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from pytest_django import Settings
 
 from delayboard.management import run_in_process
@@ -98,6 +102,70 @@ def test_an_agent_reads_by_tools_and_changes_nothing(site_url: str, tmp_path: Pa
             assert broker.slug in prompts.messages[0].content.text
 
     asyncio.run(asyncio.wait_for(talk(), 60))
+
+
+def test_an_agent_reads_by_http_and_changes_what_its_token_may(site_url: str) -> None:
+    broker = make_broker(name="Orders")
+    tokens = [
+        api_of(make_user(role.name, role, broker), role).secret
+        for role in (Role.VIEWER, Role.OPERATOR)
+    ]
+
+    async def talk(token: str, *, may_change: bool) -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            streamable_http_client(f"{site_url}/mcp", http_client=http) as streams,
+            ClientSession(*streams) as session,
+        ):
+            await session.initialize()
+            names = {one.name for one in (await session.list_tools()).tools}
+            assert {"list_brokers", "list_groups"} <= names
+            assert ({"apply_topology", "start_replay", "publish"} <= names) == may_change
+            assert names.isdisjoint({"create_webhook"})
+            found: Any = await session.call_tool("get_broker", {"broker": broker.slug})
+            assert json.loads(found.content[0].text)["name"] == "Orders"
+            refused: Any = await session.call_tool("get_broker", {"broker": "../runs"})
+            assert "does not exist" in refused.content[0].text
+            changed: Any = await session.call_tool("cancel_replay", {"replay": 1})
+            assert changed.is_error
+            sentence = "does not exist" if may_change else "There is no tool"
+            assert sentence in changed.content[0].text
+            assert len((await session.list_prompts()).prompts) == 3
+            prompt: Any = await session.get_prompt("plan_replay", {"broker": "b", "group": "7"})
+            assert "group 7" in prompt.messages[0].content.text
+
+    for token, may_change in zip(tokens, (False, True), strict=True):
+        asyncio.run(asyncio.wait_for(talk(token, may_change=may_change), 60))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Host": "elsewhere.example"}, 400),
+        ({"Origin": "https://elsewhere.example"}, 403),
+    ],
+)
+def test_mcp_refuses_without_a_token_and_for_another_site(
+    site_url: str, headers: dict[str, str], status: int
+) -> None:
+    request = Request(f"{site_url}/mcp", b"{}", headers)
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request)
+    with refused.value as answer:
+        assert (answer.code, bool(json.load(answer)["detail"])) == (status, True)
+
+
+def test_mcp_counts_requests_as_the_api(site_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayboard.api.door.REQUESTS_PER_MINUTE", 0)
+    token = api_of(make_user("ann", Role.VIEWER), Role.VIEWER).secret
+    request = Request(f"{site_url}/mcp", b"{}", {"Authorization": f"Bearer {token}"})
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request)
+    with refused.value as answer:
+        assert answer.code == 429
+        assert answer.headers["Retry-After"]
 
 
 @pytest.mark.long

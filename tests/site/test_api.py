@@ -21,6 +21,7 @@ from delayboard.api.site import make_document
 from delayboard.management import replay_output
 from delayboard.models import (
     ApiAnswer,
+    ApiToken,
     ParkedChange,
     ParkedMessage,
     Parking,
@@ -291,6 +292,23 @@ def test_another_person_approves_a_replay_and_no_other_token_of_the_first(pair: 
     assert started["state"] in ("waiting", "running")
     batch.refresh_from_db()
     assert (batch.stages, batch.reason) == ([[50.0, 60, 0]], "fixed in 4.2")
+
+
+def test_the_same_document_is_not_sent_again(pair: Topology) -> None:
+    api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
+    batch = draft(pair.broker)
+    for path in (f"replays/{batch.pk}", "topologies", "openapi.json"):
+        first = api.get(path)
+        known = {"If-None-Match": f'"other", {first["ETag"]}'}
+        again = api.get(path, headers=known)
+        assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
+    first = api.get("replays")
+    ReplayBatch.objects.update(state="cancelled")
+    again = api.get("replays", headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again["ETag"] == first["ETag"]) == (200, False)
+    # Who may no longer read it does not get to know that it is the same.
+    ApiToken.objects.update(revoked_at=timezone.now())
+    assert api.get(path, headers=known).status_code == 401
 
 
 def test_a_dashboard_asks_for_the_problems_of_its_broker(pair: Topology) -> None:

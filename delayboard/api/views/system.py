@@ -13,7 +13,7 @@ from ninja import Router
 from delayboard.api import schemas
 from delayboard.api.guard import list_page, make_page, needs, require_operator
 from delayboard.api.problem import Problem as Refused
-from delayboard.models import AlertChannel, AlertMessage, BackgroundTask
+from delayboard.models import AlertChannel, AlertMessage, ApiToken, BackgroundTask
 from delayboard.models.acknowledgement import Acknowledgement
 from delayboard.now.acknowledge import SNOOZES, acknowledge, withdraw
 from delayboard.now.board import BROKER_AGE, overview
@@ -99,6 +99,18 @@ def _show_task(task: BackgroundTask) -> dict[str, Any]:
         "is_late": task.is_late,
         "error": task.last_error,
     }
+
+
+@router.get("/token", response=schemas.Token, **needs(Role.VIEWER, "any broker"))
+def get_token(request: HttpRequest) -> Any:
+    """The token of this request."""
+    token: ApiToken = request.api_token  # type: ignore[attr-defined]
+    slugs = None
+    if token.broker_ids is not None:
+        visible = access.visible_brokers(request.user).filter(pk__in=token.broker_ids)
+        slugs = list(visible.values_list("slug", flat=True))
+    role = Role(token.role).name.lower()
+    return {"role": role, "brokers": slugs, "name": token.name, "expires_at": token.expires_at}
 
 
 @router.get("/alerts", response=schemas.Page[schemas.Alert], **needs(Role.ADMIN, "every broker"))
