@@ -66,7 +66,7 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     token = find_token(request)
     bind_contextvars(actor_id=token.user_id)
     request.user = token.user
-    request.api_token = token
+    request.api_token = token  # type: ignore[attr-defined]
     if refused := _refuse_too_many(token):
         return refused
     key = request.headers.get("Idempotency-Key", "")
