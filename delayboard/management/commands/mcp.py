@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -33,7 +32,10 @@ class Command(BoardCommand):
             raise BadInput("Name the site with --server, and its token with --token-file.")
         changes = options["allow_changes"]
         tools = list_tools(server.get("openapi.json"), lambda how, _: how == "GET" or changes)
-        call = partial(asyncio.to_thread, server.call)
+
+        async def call(*request: Any) -> Any:
+            return await asyncio.to_thread(server.call, *request)
+
         try:
             protocol = make_protocol(call, tools)
         except ImportError as error:
