@@ -207,11 +207,11 @@ def _fresh(spark: SparkSession, work: Path, events: DataFrame) -> DataFrame:
 
 
 def _with_ordinals(events: DataFrame) -> DataFrame:
-    """Equal lines of a foreign log are separate events, in one file or in several of an import: the
-    id has the number of the line among its equals.
+    """Equal lines of a file of a foreign log are separate events: the id has the number of the line
+    among its equals in the file. Those of a copied file are the same events, whenever it is read.
     """
     is_hashed = f.col("event_id").rlike(HASHED) & ~f.col("file").rlike("/(raw|staged)/[0-9]+$")
-    equal = Window.partitionBy("event_id").orderBy(*PLACE, "recorded_us", "line")
+    equal = Window.partitionBy("file", "event_id").orderBy("block", "row", "recorded_us", "line")
     number = f.concat(f.lit(":"), f.row_number().over(equal))
     numbered = events.withColumn("number", f.when(is_hashed, number).otherwise(f.lit("")))
     begins = f.concat(f.lit(LINE_BEGINS), "event_id")
