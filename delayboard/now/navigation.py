@@ -19,7 +19,7 @@ from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import WORST, Link
 from topology import snapshots
 from topology.content.text import SHORT_ID
-from topology.definitions import is_own_queue
+from topology.definitions import PROBE_PREFIX, is_own_queue
 from topology.models import Broker, Drift, FindingPeriod, MissingBinding, State, Topology
 from topology.operations.finding_rows import count_open
 from topology.patterns.table import KINDS
@@ -293,7 +293,9 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
         if known is None or known.snapshot is None:
             continue
         names = (queue.name for queue in known.snapshot.definitions.queues)
-        for name in sorted(name for name in names if not is_own_queue(name)):
+        # A delay queue of a probe has the name of the probe queue in its own.
+        others = (name for name in names if not is_own_queue(name) and PROBE_PREFIX not in name)
+        for name in sorted(others):
             link = Link(name, "dead_letter_queue", (broker.slug,), {"name": name})
             yield Place(link, broker.name)
 

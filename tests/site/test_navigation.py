@@ -211,7 +211,8 @@ def test_search_finds_messages_by_id_and_commands_as_they_are_said(
 ) -> None:
     Topology.objects.update(state=State.APPLIED)
     batch = draft(pair.broker)
-    know(pair.broker, Queue("orders.eu"), Queue("delayboard.tap.orders.eu"))
+    own = ("delayboard.tap.orders.eu", "delay.30000.orders.eu.delayboard-probe-orders.eu")
+    know(pair.broker, Queue("orders.eu"), *map(Queue, own))
     waiting = ScheduledMessage.objects.create(
         broker=pair.broker,
         topology=pair,
