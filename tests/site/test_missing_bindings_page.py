@@ -43,6 +43,7 @@ def test_the_page_names_them_and_offers_to_bind_what_exists(levels: Topology) ->
     assert ": 3 messages are stuck, 1 more not due yet." in text
     assert "At least 2 messages are stuck" in text
     assert "In sync" in text
+    assert text.index("3 messages are stuck") < text.index("Current state") < text.index("In sync")
     text = page(client, levels)
     assert ">Stuck</span>: no binding" in text
     assert ">Not routed</span>: no binding" in text
