@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -24,14 +25,22 @@ from pytest_django import Settings
 from analytics import nightly, shared_log
 from analytics.log import name_of
 from analytics.models import DayFigures, Gap, LogHost, Minute, ScheduledMessage, SentPart
-from delayboard.models import BackgroundTask, BatchState, ItemState
+from delayboard.models import BackgroundTask, BatchState, ChangeState, ItemState
 from tests.analytics.day_lines import days, read_day
 from tests.brokers import Vhost, newest_generation
-from tests.builders import applied_topology, eventually, make_broker, make_pair
+from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
 from tests.faults.processes import ROOT, database_url, kill
 from tests.faults.replays import a_replay, arrived, declare, fresh, parked_messages
+from tests.faults.test_change_kills import LEVELS, Changed, bind
+from tests.publishing import publisher
+from tests.real_broker.changing import Arrivals, all_closed, consuming, states
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
+from topology.message import Publish
 from topology.models import Topology, Work, WorkState
 from topology.models.work import TASK
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as delay_levels
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.postgres]
 SECONDS = float(os.environ.get("SEVERAL_HOSTS_SECONDS", "120"))
@@ -39,6 +48,9 @@ RATE = int(os.environ.get("SEVERAL_HOSTS_RATE", "2000"))
 KILL_SECONDS = 30.0
 TOPOLOGIES = 6
 BURSTS_A_SECOND = 20
+# Of messages that wait, and that are changed by each kind of change.
+WAITING, CHANGES = 600, 60
+CHANGED_QUEUES = ("bills", "letters")
 
 
 @dataclass
@@ -167,9 +179,51 @@ def applied_pairs(vhost: Vhost, number: int) -> list[Topology]:
     ]
 
 
+def delay_some(vhost: Vhost, levels: Topology) -> None:
+    """Messages c0, c1 and so on, due while hosts are killed. Whoever has the tap records them."""
+    params = levels.parsed
+    with publisher(address_of(vhost), "test") as channel:
+        for number in range(WAITING):
+            wait = timedelta(seconds=random.uniform(45, 45 + min(SECONDS, 120)))
+            route = levels.pattern.route(params, wait, CHANGED_QUEUES[number % 2])
+            properties = build_properties({}, message_id=f"c{number}", delivery_mode=2)
+            publish = Publish(route.exchange, route.routing_key, properties, b"{}")
+            channel.publish_by(route, publish)
+
+
+def change_some(levels: Topology) -> Changed:
+    waiting = ScheduledMessage.objects.filter(topology=levels)
+    eventually(lambda: waiting.count() == WAITING, "all that wait are listed")
+    changed = Changed({row.key: row for row in waiting})
+    changed.choose(CHANGES)
+    changed.request(max(changed.dues.values()) + timedelta(seconds=5))
+    return changed
+
+
+def assert_changed_once(changed: Changed, came: Arrivals) -> dict[str, int]:
+    """What each change says that it did is what happened, once; how many ended in which state.
+
+    A change whose message was due while nobody intercepted fails, and the message comes as it was.
+    """
+    ended = states()
+    done = {key for key, state in ended.items() if state == ChangeState.DONE}
+    gone = {row.key for row in changed.cancelled} & done
+    for queue in CHANGED_QUEUES:
+        own = {row.key for row in changed.rows.values() if row.destination == queue}
+        assert set(came.ids(queue)) == own - gone
+        # All but the first of each say that they may be duplicates.
+        came.doubled(queue)
+    for row in changed.moved:
+        at = came.at(row.destination, row.key)
+        assert row.due_at is not None
+        assert (at > max(changed.dues.values())) == (row.key in done), (row.key, at)
+    assert len(done) > len(ended) // 2
+    return Counter(ended.values())
+
+
 @pytest.mark.long
 @newest_generation
-def test_hosts_that_are_killed_in_turn_record_each_copy_once_and_replay_once(
+def test_hosts_that_are_killed_in_turn_record_replay_and_change_each_message_once(
     vhost: Vhost, settings: Settings, tmp_path: Path
 ) -> None:
     settings.SHARED_LOG_URL = f"file://{tmp_path / 'shared'}"
@@ -178,9 +232,21 @@ def test_hosts_that_are_killed_in_turn_record_each_copy_once_and_replay_once(
     settings.EVENT_LOG = tmp_path / "reader" / "log"
     pairs = applied_pairs(vhost, TOPOLOGIES)
     declare(vhost, "classic")
+    row = create_topology(None, pairs[0].broker, delay_levels.KIND, LEVELS)
+    levels = applied_topology(row)
+    Topology.objects.filter(pk=levels.pk).update(keep_bodies=True)
+    with Management(address_of(vhost)) as management:
+        bind(management, *CHANGED_QUEUES)
+    own = {pair.slug for pair in pairs}
     messages = int(50 * SECONDS)
-    with running_hosts(tmp_path, settings.SHARED_LOG_URL) as hosts:
-        eventually(lambda: have_shared(hosts, TOPOLOGIES), "each host records some", seconds=120)
+    with (
+        running_hosts(tmp_path, settings.SHARED_LOG_URL) as hosts,
+        consuming(vhost, CHANGED_QUEUES) as came,
+    ):
+        number = TOPOLOGIES + 1
+        eventually(lambda: have_shared(hosts, number), "each host records some", seconds=120)
+        delay_some(vhost, levels)
+        changed = change_some(levels)
         replay = a_replay(
             vhost, messages, of=parked_messages(pairs[0].broker, messages), rate=messages / SECONDS
         )
@@ -199,8 +265,10 @@ def test_hosts_that_are_killed_in_turn_record_each_copy_once_and_replay_once(
             count += 1
         sent = publisher.end()
         seconds = time.monotonic() - began
-        rows = ScheduledMessage.objects.filter(entered_at__isnull=False, left_at__isnull=False)
+        listed = ScheduledMessage.objects.filter(topology__in=pairs)
+        rows = listed.filter(entered_at__isnull=False, left_at__isnull=False)
         eventually(lambda: rows.count() >= sent, "every trip is in the list", seconds=900)
+        eventually(all_closed, "the changes are over", seconds=300)
         eventually(
             lambda: fresh(replay).state == BatchState.DONE, "the replay is over", seconds=300
         )
@@ -210,13 +278,17 @@ def test_hosts_that_are_killed_in_turn_record_each_copy_once_and_replay_once(
     assert set(LogHost.objects.filter(has_ended=True).values_list("name", flat=True)) == {
         host.name for host in hosts
     }
-    assert ScheduledMessage.objects.count() == sent
-    sums = Minute.objects.aggregate(entered=Sum("entered"), left=Sum("left"))
+    changes = assert_changed_once(changed, came)
+    assert listed.count() == sent
+    minutes = Minute.objects.filter(topology__in=pairs)
+    sums = minutes.aggregate(entered=Sum("entered"), left=Sum("left"))
     assert (sums["entered"], sums["left"]) == (sent, sent)
     first: Counter[tuple[str, str, str]] = Counter()
     repeated, lines = Counter[tuple[str, str, str]](), Counter[date]()
     for day, topology, message, kind, is_redelivered in read_all(hosts):
         lines[day] += 1
+        if topology not in own:
+            continue
         (repeated if is_redelivered else first)[topology, message, kind] += 1
     assert len({*first, *repeated}) == 2 * sent
     assert set(first.values()) <= {1}
@@ -237,14 +309,14 @@ def test_hosts_that_are_killed_in_turn_record_each_copy_once_and_replay_once(
     entered = 0
     for day in sorted(lines):
         nightly.run_day(day)
-        of_topologies = DayFigures.objects.filter(day=day, destination="").exclude(topology="")
+        of_topologies = DayFigures.objects.filter(day=day, destination="", topology__in=own)
         entered += sum(of_topologies.values_list("entered", flat=True))
     assert entered == sent
     kills, twice = sum(host.kills for host in hosts), sum(copies.values()) - messages
     print(
         f"\n{sent:,} messages in {seconds:.0f} s ({sent / seconds:,.0f} a second), {kills} kills, "
         f"{lines.total():,} lines, {sum(repeated.values()):,} of them redelivered; a replay of "
-        f"{messages:,} messages, {len(doubtful):,} marked, {twice:,} duplicated"
+        f"{messages:,} messages, {len(doubtful):,} marked, {twice:,} duplicated; changes: {changes}"
     )
 
 
