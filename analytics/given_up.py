@@ -1,7 +1,8 @@
 """Which queues get the messages that consumers give up, and whether all of them were observed.
 
 A consumer that publishes the last failure elsewhere and acknowledges it looks like one that
-succeeded. Only what arrived in the parking queue shows the difference.
+succeeded. Only what arrived in the parking queue shows the difference, and only the firehose shows
+all of it: an empty queue may have been emptied by a program that nobody saw.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
 from topology.structure.ends import Ends, find_ends
-
-# Arguments by which messages leave a queue that nobody takes.
-REMOVING = ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-age")
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,13 @@ def find_given_up(begin: datetime, end: datetime) -> GivenUp:
         ends = find_ends(snapshot)
         of_topologies = _find_parking(ends, snapshot, topologies)
         queues = {queue for found in of_topologies.values() for queue in found}
-        kept = {queue for queue in queues if _is_taken_by_us(snapshot, queue)}
         # The firehose copies what consumers publish, and no message that RabbitMQ dead-letters.
         published = queues - ends.feeds.keys()
         parking[broker.slug] = sorted(queues)
         observed |= {
             one.slug
             for one in topologies
-            if (found := of_topologies[one.slug])
-            and found <= (kept | published if one.pk in recorded else kept)
+            if (found := of_topologies[one.slug]) and found <= published and one.pk in recorded
         }
     return GivenUp(parking, frozenset(observed))
 
@@ -80,16 +76,6 @@ def _find_parking(
         ]
         found[one.slug] = frozenset().union(*of_works) if all(of_works) else frozenset()
     return found
-
-
-def _is_taken_by_us(snapshot: Snapshot, name: str) -> bool:
-    """Whether what ever arrived there was parked by Delayboard: it is empty, and nothing else
-    takes or removes messages, except by hand.
-    """
-    queue, numbers = snapshot.definitions.queue(name), snapshot.numbers.get(name)
-    if queue is None or numbers is None or any(one in queue.arguments for one in REMOVING):
-        return False
-    return (numbers.messages, numbers.consumers) == (0, 0)
 
 
 def _find_recorded(begin: datetime, end: datetime) -> set[int]:
