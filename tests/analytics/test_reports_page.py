@@ -194,7 +194,9 @@ def test_the_form_names_a_usual_range_and_sends_no_empty_filter(viewer: Client) 
     query = {**week, "topology": "orders", "pattern": "", "range": "custom"}
     answer = viewer.get("/reports/", query)
     assert (answer.status_code, answer["Location"]) == (302, "/reports/?topology=orders&range=7")
-    assert viewer.get(answer["Location"]).status_code == 200
+    filtered = viewer.get(answer["Location"]).content.decode()
+    assert '<details class="more-filters" open>' in filtered
+    assert '<details class="more-filters">' in page(viewer)
     # A day alone is a range, and no day is a sentence.
     alone = viewer.get("/reports/", {"from": str(yesterday), "range": "custom"})
     assert alone["Location"] == "/reports/?range=yesterday"
