@@ -456,6 +456,20 @@ def test_a_receiver_is_edited_and_keeps_its_address(db: None, client: Client) ->
     assert AuditEntry.objects.filter(action="alert receiver changed").count() == 2
 
 
+def test_subscribe_opens_the_form_for_the_nightly_report_alone(db: None, client: Client) -> None:
+    client.force_login(make_user("ada", Role.ADMIN))
+    reports = client.get("/reports/").content.decode()
+    assert 'href="/alerts/?report=1#receiver"' in reports
+    receiver()
+    page = client.get("/alerts/?report=1").content.decode()
+    assert "<details open><summary>Add another receiver" in page
+    assert 'value="report" checked' in page
+    assert " data-select checked" not in page
+    usual = client.get("/alerts/").content.decode()
+    assert 'value="report" checked' not in usual
+    assert usual.count(" data-select checked") == len(ProblemKind)
+
+
 def test_the_page_learns_what_became_of_an_alert(db: None) -> None:
     subject = find("alerts", "log", 1)
     assert subject is not None

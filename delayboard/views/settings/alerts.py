@@ -48,13 +48,18 @@ CONDITIONS = {ProblemKind.DEAD_LETTERS: CONDITION}
 @require_safe
 @access.everywhere(Role.ADMIN)
 def alerts(request: HttpRequest) -> HttpResponse:
-    """The receivers, the number of open problems, and the log; `edit` fills the form."""
+    """The receivers, the number of open problems, and the log; `edit` fills the form.
+
+    With `report` the form is for a receiver of the nightly report alone.
+    """
     edited = _receivers().filter(pk=row_number(request.GET.get("edit", "")) or 0).first()
     excluded = edited.excluded_kinds if edited else []
-    sends_alerts = edited is None or edited.sends_alerts
+    for_report = edited is None and "report" in request.GET
+    sends_alerts = edited.sends_alerts if edited else not for_report
     log = AlertMessage.objects.filter(receiver__in=_receivers())
     context = {
         "edited": edited,
+        "for_report": for_report,
         "receivers": [(one, _host_of(one), _kinds_of(one)) for one in _receivers()],
         # E-mail without a server reaches nobody; a receiver that has it keeps it.
         "channels": [
