@@ -115,8 +115,9 @@ def _tables(
             copies.append(pool.submit(lambda: keep(schema.each_once(named))))
         others = None
         if copies:
+            facts = events if summary["ended"] else None
             others = pool.submit(
-                lambda: messages.others(union(one.result() for one in copies), day)
+                lambda: messages.others(union(one.result() for one in copies), facts, day)
             )
 
         def parts() -> Iterator[messages.SingleMessages | messages.OtherMessages]:

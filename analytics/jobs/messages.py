@@ -59,17 +59,20 @@ class SingleMessages:
 @dataclass(frozen=True)
 class OtherMessages:
     """Those without an id or with repeats: all their events, as of schema.each_once; without
-    repeats; and of these those of the day.
+    repeats; and of these those of the day. `facts` are all events where any ended a message.
     """
 
     copies: DataFrame
     events: DataFrame
     counted: DataFrame
+    facts: DataFrame | None
     day: Day
 
     def pairs(self) -> DataFrame:
-        sides = self.events.withColumn("queue", f.lit(""))
-        return accuracy.pair(sides.select(*schema.TRIP_COLUMNS, "queue"))
+        sides = self.events.select(*schema.TRIP_COLUMNS)
+        if self.facts is not None:
+            sides = sides.unionByName(accuracy.moves(self.facts, sides))
+        return accuracy.pair(sides.withColumn("queue", f.lit("")))
 
     def trails(self) -> DataFrame:
         trail = trails.trails(trails.sides(self.events, self.day[1]), *self.day)
@@ -93,11 +96,11 @@ def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | N
     return SingleMessages(by_attempt, named, day), mixed if number else None
 
 
-def others(copies: DataFrame, day: Day) -> OtherMessages:
+def others(copies: DataFrame, facts: DataFrame | None, day: Day) -> OtherMessages:
     """The other messages, of their copies."""
     each = copies.where("is_kept").drop("copies", "is_kept")
     counted = keep(retries.of_day(each, *day))
-    return OtherMessages(copies, each, counted, day)
+    return OtherMessages(copies, each, counted, facts, day)
 
 
 def union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -291,6 +291,24 @@ def moved() -> list[MessageEvent]:
     ]
 
 
+def rescheduled() -> list[MessageEvent]:
+    """A message of an hour that got two minutes instead, and came out of them 7 ms late; its fact
+    is there twice, recorded after the new entry.
+    """
+    of: dict[str, Any] = {"topology": "rescheduled"}
+    fact = an_event(
+        kind="moved",
+        source="delayboard",
+        message_id="again",
+        attempt=0,
+        requested_delay_ms=0,
+        recorded_at=NOON + MINUTE + ms(20),
+        **of,
+    )
+    trip = a_trip("again", NOON + MINUTE, ms(7), requested_delay_ms=120_000, **of)
+    return [an_entry("again", requested_delay_ms=3_600_000, **of), *trip, fact, fact]
+
+
 def probed() -> list[MessageEvent]:
     """Probes: late by 1 to 40 ms, one read from a backlog, one missing, one repeated line."""
     probe = {"topology": "probed", "source": "probe"}
@@ -325,6 +343,7 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         across_midnight,
         cancelled_later,
         moved,
+        rescheduled,
         of_the_firehose,
         facts,
     ]

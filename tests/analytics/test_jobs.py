@@ -198,7 +198,7 @@ def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> N
         "twice",
         "stuck",
     }
-    seen |= {"night", "later", "letters", "moved", "moved-to"}
+    seen |= {"night", "later", "letters", "moved", "moved-to", "rescheduled"}
     assert topologies == seen | {"", "traced", "hostile", *job_cases.generated(), "truth"}
 
 
@@ -393,6 +393,14 @@ def test_a_move_explains_one_message_of_the_topology_that_it_left(result: Result
         found[row["topology"], row["fate"]] += row["messages"]
     assert (found["moved", "moved"], found["moved", "unexplained"]) == (3, 2)
     assert (found["moved-to", "moved"], found["moved-to", "unexplained"]) == (0, 1)
+
+
+def test_a_rescheduled_message_is_as_late_as_its_new_time_says(result: Result) -> None:
+    new, old = (accuracy_of(result, "rescheduled", delay) for delay in (120_000, 3_600_000))
+    assert (counts(new), new["max_ms"]) == ((1, 0, 0, 0), 7.0)
+    assert counts(old) == (0, 0, 0, 1)
+    (loss,) = [row for row in result.tables["losses"] if row["topology"] == "rescheduled"]
+    assert (loss["fate"], loss["messages"]) == ("moved", 1)
 
 
 def test_dead_letters_are_counted_by_what_delayboard_did_with_them(result: Result) -> None:

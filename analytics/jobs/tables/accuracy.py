@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from analytics.buckets import DELAY_EDGES_MS, EDGES_MS, FIRST_LOG_BUCKET, MANTISSAS, ON_TIME_MS
 from analytics.events import CLOCK_RESOLUTION_MS, TRACE_ID
+from analytics.jobs.schema import TRIP_COLUMNS
 
 PLACE = ("broker", "topology", "queue")
 GROUP = (*PLACE, "requested_delay_ms")
@@ -47,13 +48,15 @@ def pair(events: DataFrame) -> DataFrame:
     destination_id (a hash; of a text the aggregation would sort), key (null once it has left).
     """
     trip = ["broker", "topology", "queue", "key", "attempt"]
-    sides = events.where(is_entry() | (f.col("kind") == "delivered") & is_trip()).select(
+    is_exit = (f.col("kind") == "delivered") & is_trip()
+    sides = events.where(is_entry() | is_exit | (f.col("kind") == "moved")).select(
         *trip,
         "requested_delay_ms",
         "recorded_us",
         "caught_up",
         "event_id",
         is_entry().alias("is_entry"),
+        (f.col("kind") == "moved").alias("is_moved"),
         "has_id",
         clock().alias("clock"),
         is_taken().alias("is_taken"),
@@ -73,6 +76,32 @@ def pair(events: DataFrame) -> DataFrame:
 def is_entry() -> Column:
     """What began to wait, if its exit can be known from deliveries of messages without a delay."""
     return (f.col("kind") == "scheduled") & (f.col("attempt") > 0)
+
+
+def moves(events: DataFrame, sides: DataFrame) -> DataFrame:
+    """Events -> as `sides` of trips the moves of messages that entered one attempt twice: a move
+    ends the first of two entries, which else would get the exit of the second.
+
+    A fact does not state the attempt: it is the last that was entered twice, from before the move.
+    """
+    twice = (
+        sides.where(is_entry() & f.col("has_id"))
+        .groupBy("broker", "topology", "key", "attempt")
+        .agg(f.count("*").alias("entries"), f.min("recorded_us").alias("first_us"))
+        .where("entries > 1")
+    )
+    # A fact is recorded again after a kill.
+    moved = events.where(~f.col("is_malformed") & f.col("has_id") & (f.col("kind") == "moved"))
+    stated = [name for name in TRIP_COLUMNS if name != "attempt"]
+    return (
+        moved.dropDuplicates(["event_id"])
+        .select(*stated)
+        .join(twice, ["broker", "topology", "key"])
+        .where("first_us <= recorded_us")
+        .groupBy(*stated)
+        .agg(f.max_by("attempt", "first_us").alias("attempt"))
+        .select(*TRIP_COLUMNS)
+    )
 
 
 def is_trip() -> Column:
@@ -120,7 +149,9 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
             side("requested_delay_ms", entry=True).alias("entry_delay_ms"),
             side("requested_delay_ms", entry=False).alias("exit_delay_ms"),
             side("recorded_us", entry=True).alias("entered_us"),
-            side("recorded_us", entry=False).alias("left_us"),
+            f.max(f.when(~f.col("is_entry") & ~f.col("is_moved"), f.col("recorded_us"))).alias(
+                "left_us"
+            ),
             side("destination_id", entry=True).alias("entry_destination_id"),
             side("destination_id", entry=False).alias("exit_destination_id"),
             side("clock", entry=True).alias("entry_clock"),
