@@ -11,7 +11,9 @@ import smtplib
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, partial
+from itertools import zip_longest
 from threading import Event
+from time import monotonic
 
 import apprise
 from apprise.attachment.memory import AttachMemory
@@ -62,8 +64,11 @@ CHECK_EVERY = timedelta(seconds=10)
 IDLE_CHECK_EVERY = timedelta(minutes=1)
 BROKER_AGE, IDLE_BROKER_AGE = timedelta(seconds=10), timedelta(seconds=40)
 IDLE_SECONDS = 2.0
-# Deliveries to webhooks between two checks for alerts.
+# Deliveries to a webhook, and seconds for all of them, between two checks for alerts.
 AT_ONCE = 100
+SIGNED_SECONDS = 5.0
+# Answers about the service, and not about one event.
+DOWN = (None, 408, 429)
 
 # Characters of the column of a title.
 TITLE_LENGTH = 200
@@ -111,7 +116,12 @@ def write_alerts(lease: Lease, now: datetime) -> list[AlertMessage]:
         note_problems((*board.open_problems, *acknowledged), now, board.undecided)
         end_acknowledgements(now)
         written = [write_message(one, now) for one in AlertReceiver.objects.all()]
-        webhooks.write_deliveries(now)
+    try:
+        with transaction.atomic():
+            webhooks.write_deliveries(now)
+    except Exception as error:
+        # What keeps an event from being written must not keep back an alert.
+        logger.error("The events of webhooks are not written: %s", error)
     return [one for one in written if one is not None]
 
 
@@ -127,31 +137,46 @@ def send_due(now: datetime, alive: Callable[[], bool]) -> None:
     waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING, receiver__is_enabled=True)
     waiting = waiting.select_related("receiver", "report").order_by("created_at", "pk")
     # People first; programs may get thousands of events.
-    signed, failed = Q(receiver__channel=AlertChannel.SIGNED), set()
-    for message in (*waiting.exclude(signed), *waiting.filter(signed)[:AT_ONCE]):
+    for message in waiting.exclude(receiver__channel=AlertChannel.SIGNED):
         if not alive():
             return
-        receiver = message.receiver
-        if receiver.pk in failed or (receiver.is_quiet(now) and not message.is_test):
-            continue
-        is_sent = send(message, datetime.now(now.tzinfo))
-        if not is_sent and receiver.channel == AlertChannel.SIGNED:
-            # One that is down must not hold up the others with a time-out for each event.
-            failed.add(receiver.pk)
-            rest = AlertMessage.objects.filter(due, receiver=receiver, state=AlertState.WAITING)
-            rest.update(next_at=now + PAUSES[0])
+        if message.is_test or not message.receiver.is_quiet(now):
+            send(message, datetime.now(now.tzinfo))
+    until, failed = monotonic() + SIGNED_SECONDS, set[int]()
+    hooks = webhooks.list_webhooks().filter(is_enabled=True)
+    # In turn: of a slow one each turn has one delivery.
+    for turn in zip_longest(*(waiting.filter(receiver=hook)[:AT_ONCE] for hook in hooks)):
+        if monotonic() > until:
+            return
+        for message in turn:
+            if message is None or message.receiver_id in failed:
+                continue
+            if not alive():
+                return
+            if not send(message, datetime.now(now.tzinfo)) and is_down(message.status):
+                # It must not hold up the others with a time-out for each event.
+                failed.add(message.receiver_id)
+                own = AlertMessage.objects.filter(due, receiver=message.receiver_id)
+                own.filter(state=AlertState.WAITING).update(next_at=now + PAUSES[0])
+
+
+def is_down(status: int | None) -> bool:
+    return status in DOWN or (status is not None and status >= 500)
 
 
 def give_up_killed(now: datetime) -> None:
-    """What was being sent by a killed worker is sent again once, then reported as failed."""
+    """What was being sent by a killed worker is sent again once, then reported as failed. What has
+    an id by which a program knows a repeat is sent again.
+    """
     killed = AlertMessage.objects.filter(state=AlertState.SENDING, next_at__lte=now)
-    killed.filter(may_be_repeat=True).update(
+    unsigned = killed.exclude(receiver__channel=AlertChannel.SIGNED)
+    unsigned.filter(may_be_repeat=True).update(
         state=AlertState.FAILED,
         ended_at=now,
         next_at=None,
         error="The worker was killed while it repeated this message. It may have arrived.",
     )
-    killed.filter(may_be_repeat=False).update(state=AlertState.WAITING, may_be_repeat=True)
+    killed.update(state=AlertState.WAITING, may_be_repeat=True)
 
 
 def send(message: AlertMessage, now: datetime) -> bool:
@@ -167,12 +192,13 @@ def send(message: AlertMessage, now: datetime) -> bool:
         status = notify(message)
     except (NotSent, BrokerError, ValueError) as error:
         is_last = attempts > len(PAUSES)
+        message.status = getattr(error, "status", None)
         row.update(
             state=AlertState.FAILED if is_last else AlertState.WAITING,
             next_at=None if is_last else now + PAUSES[attempts - 1],
             ended_at=now if is_last else None,
             error=str(error)[:1000],
-            status=getattr(error, "status", None),
+            status=message.status,
             may_be_repeat=message.may_be_repeat or isinstance(error, NotAnswered),
         )
         logger.error("The message for %s was not sent: %s", message.receiver.name, error)

@@ -103,7 +103,9 @@ def write_deliveries(now: datetime) -> None:
             and one.at > (hook.events_from or now)
             and (hook.broker_ids is None or one.broker is None or one.broker.pk in hook.broker_ids)
         ]
-        known = hook.messages.filter(event__in=[one.key for one in wanted])
+        # Each was stored after it happened, by clocks that may differ.
+        first = min((one.at for one in wanted), default=now)
+        known = hook.messages.exclude(event="").filter(created_at__gte=min(first, now) - OVERLAP)
         stored = set(known.values_list("event", flat=True))
         AlertMessage.objects.bulk_create(
             AlertMessage(
@@ -255,7 +257,7 @@ def switch_webhook(user: Any, hook: AlertReceiver, *, is_enabled: bool) -> None:
     """A disabled one gets no events of this time, and waiting deliveries when it is enabled."""
     with audit.recorded(user, f"webhook {'enabled' if is_enabled else 'disabled'}", what=hook.name):
         values = {"is_enabled": is_enabled, "events_from": datetime.now(UTC)}
-        AlertReceiver.objects.filter(pk=hook.pk).update(**values)
+        AlertReceiver.objects.filter(pk=hook.pk, is_enabled=not is_enabled).update(**values)
 
 
 def send_test(user: Any, hook: AlertReceiver) -> AlertMessage:

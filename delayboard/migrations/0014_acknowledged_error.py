@@ -10,7 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="acknowledgement",
             name="error_kind",
-            field=models.CharField(blank=True, default="", max_length=16),
-            preserve_default=False,
+            field=models.CharField(blank=True, db_default="", default="", max_length=16),
         ),
     ]

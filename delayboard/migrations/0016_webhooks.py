@@ -42,7 +42,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="alertreceiver",
             name="events",
-            field=models.JSONField(blank=True, default=list),
+            field=models.JSONField(
+                blank=True,
+                db_default=models.Value([], models.JSONField()),
+                default=list,
+            ),
         ),
         migrations.AddField(
             model_name="alertreceiver",

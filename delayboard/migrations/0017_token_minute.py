@@ -12,11 +12,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="apitoken",
             name="minute",
-            field=models.PositiveIntegerField(default=0, editable=False),
+            field=models.PositiveIntegerField(db_default=0, default=0, editable=False),
         ),
         migrations.AddField(
             model_name="apitoken",
             name="requests",
-            field=models.PositiveIntegerField(default=0, editable=False),
+            field=models.PositiveIntegerField(db_default=0, default=0, editable=False),
         ),
     ]

@@ -24,7 +24,7 @@ class Acknowledgement(models.Model):
     # A problem that became an error since needs somebody again.
     severity = models.CharField(max_length=10, default="error")
     # Another error of the same object needs somebody too.
-    error_kind = models.CharField(max_length=16, blank=True)
+    error_kind = models.CharField(max_length=16, blank=True, default="", db_default="")
     until_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

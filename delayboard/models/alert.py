@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, time
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.utils import timezone
 
 from analytics.models import NightlyReport
@@ -43,7 +43,7 @@ class AlertReceiver(models.Model):
         null=True, help_text="Nightly reports that are made later are sent; none if empty."
     )
     encrypted_secret = models.TextField(blank=True, default="", db_default="")
-    events = models.JSONField(default=list, blank=True)
+    events = models.JSONField(default=list, db_default=Value([], models.JSONField()), blank=True)
     broker_ids = models.JSONField(null=True, default=None)
     events_from = models.DateTimeField(null=True)
     is_enabled = models.BooleanField(default=True, db_default=True)

@@ -151,11 +151,11 @@ def take_request(token: ApiToken, most: int) -> bool:
     with _SHARES:
         known, left = _shares.get(token.digest, (0, 0))
         if known != minute or not left:
-            if try_write("The requests of a token", take) and not taken:
-                return False
-            left = share
-        _shares[token.digest] = minute, left - 1
-    return True
+            is_refused = try_write("The requests of a token", take) and not taken
+            # For the rest of the minute, without a write for each refusal.
+            left = -1 if is_refused else share
+        _shares[token.digest] = minute, max(left - 1, -1)
+    return left > 0
 
 
 def _digest(secret: str) -> str:

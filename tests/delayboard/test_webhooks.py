@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from analytics.models import NightlyReport
-from delayboard.alerts import task
+from delayboard.alerts import heartbeat, task
 from delayboard.alerts.messages import note_problems
 from delayboard.alerts.webhooks import EVENTS, create_webhook, write_deliveries
 from delayboard.models import AlertMessage, AlertReceiver, AlertState, ReplayBatch
@@ -157,6 +160,44 @@ def test_a_kill_between_send_and_store_repeats_it_with_the_same_id(db: None) -> 
         assert rows.get().state == AlertState.SENT
     ids = [one["webhook-id"] for one in received.headers]
     assert (len(ids), len(set(ids))) == (2, 1)
+
+
+def test_a_kill_in_a_repeat_leaves_the_attempts_that_are_left(db: None) -> None:
+    hook, _ = make()
+    (delivery,) = add(hook, "a")
+    past = datetime.now(UTC) - MINUTE
+    rows = AlertMessage.objects.filter(pk=delivery.pk)
+    rows.update(state=AlertState.SENDING, attempts=2, may_be_repeat=True, next_at=past)
+    task.give_up_killed(datetime.now(UTC))
+    assert rows.get().state == AlertState.WAITING
+
+
+def test_an_event_that_is_refused_holds_up_no_other(db: None) -> None:
+    with webhook(400, 200) as received:
+        hook, _ = make(received.address)
+        add(hook, "a", "b")
+        task.send_due(datetime.now(UTC), lambda: True)
+    assert [one["type"] for one in received.posts] == ["a", "b"]
+
+
+def test_an_answer_that_comes_slowly_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "TIMEOUT_SECONDS", 0.5)
+    is_over = Event()
+
+    def drip(door: socket.socket) -> None:
+        connected, _ = door.accept()
+        with connected, suppress(OSError):
+            connected.sendall(b"HTTP/1.1 200 OK\r\nX-A: ")
+            while not is_over.wait(0.1):
+                connected.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = Thread(target=drip, args=(door,))
+        thread.start()
+        status, error = heartbeat.call(f"http://127.0.0.1:{door.getsockname()[1]}/")
+        is_over.set()
+        thread.join()
+    assert (status, "did not answer" in error) == (None, True)
 
 
 def test_an_administrator_makes_tests_and_deletes_one(db: None, client: Client) -> None:

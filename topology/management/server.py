@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ from topology.management.exit_codes import BadInput, ExitCode
 SECONDS = 60
 # The answer is no; every other error is of the request, or no answer.
 NO = (403, 409)
+# Nothing was sent.
+NOT_CONNECTED = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -67,7 +71,7 @@ class Server:
         try:
             return json.loads(b"".join(parts))
         except ValueError as error:
-            raise self._fail(error) from error
+            raise self._fail(error, method) from error
 
     def read(
         self,
@@ -94,12 +98,15 @@ class Server:
                 code = ExitCode.NO if error.code in NO else ExitCode.NOT_RUN
             raise CommandError(sentence, returncode=code) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise self._fail(error) from error
+            raise self._fail(error, method) from error
 
-    def _fail(self, error: Exception) -> CommandError:
+    def _fail(self, error: Exception, method: str) -> CommandError:
         why = getattr(error, "reason", error)
+        text = f"{self.address} did not answer: {why}."
+        if method == "GET" or isinstance(why, NOT_CONNECTED):
+            return CommandError(f"{text} Check --server.", returncode=ExitCode.NOT_RUN)
         return CommandError(
-            f"{self.address} did not answer: {why}. Check --server.", returncode=ExitCode.NOT_RUN
+            f"{text} It is not known whether it was done.", returncode=ExitCode.UNKNOWN
         )
 
 

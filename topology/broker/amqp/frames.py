@@ -144,7 +144,8 @@ def _hear(bare: Any) -> None:
     after two without any of ours at the earliest (rabbit_heartbeat.erl, 3.10.8 to 4.3.6).
     """
     bare.heard_at = time.monotonic()
-    if bare.heard_at - bare.beaten_at > bare.params.heartbeat / 6 and bare.is_open:
+    every = bare.params.heartbeat / 6
+    if every and bare.heard_at - bare.beaten_at > every and bare.is_open:
         bare.beaten_at = bare.heard_at
         _send_at_once(bare, HEARTBEAT)
 
