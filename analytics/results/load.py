@@ -84,6 +84,13 @@ def replace_day(
     if is_generated:
         for figures in found.values():
             figures.counts["generated"][()] = 1
+    whole = {
+        (cut.broker, cut.topology): figures
+        for cut, figures in found.items()
+        if not (cut.pattern or cut.destination)
+    }
+    # It takes long: nobody else could write meanwhile.
+    unusual = list(find_unusual(day, whole))
     with transaction.atomic():
         forget_day(day)
         rows = (_make_row(day, cut, figures) for cut, figures in found.items())
@@ -95,12 +102,7 @@ def replace_day(
                 one.message, one.due_at = row["key"] or "", datetime.fromisoformat(row["due_at"])
                 unexplained.append(one)
         UnexplainedMessage.objects.bulk_create(unexplained, batch_size=500)
-        whole = {
-            (cut.broker, cut.topology): figures
-            for cut, figures in found.items()
-            if not (cut.pattern or cut.destination)
-        }
-        UnusualChange.objects.bulk_create(find_unusual(day, whole), batch_size=500)
+        UnusualChange.objects.bulk_create(unusual, batch_size=500)
 
 
 def forget_day(day: date) -> int:

@@ -75,7 +75,7 @@ def describe_unusual(found: Report) -> Iterator[Sentence]:
             values, worst = "days", ""
         else:
             begin, until = hours[row.first_hour], hours[row.last_hour] + HOUR
-            day += f" between {begin:%H:%M} and {until:%H:%M} ({zone_name()})"
+            day = f"On {begin:%-d %B} between {begin:%H:%M} and {until:%H:%M} ({zone_name()})"
             is_long = row.first_hour < row.last_hour
             worst = f" in the hour from {hours[row.hour]:%H:%M}" if is_long else ""
             values = "hours"

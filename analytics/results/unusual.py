@@ -128,6 +128,8 @@ def compare(
     if len(before) < LEAST_BASELINE:
         return
     if topology:
+        # Rates or counts, never both in one series: of a rate, days without messages say nothing.
+        is_rate = now.messages > 0
         late = sum((Counter(one.late) for one in before.values()), Counter[int]())
         p95 = buckets.percentile(late, 0.95)
         limit = buckets.bucket_of(max(p95 or 0.0, LEAST_LATE_MS))
@@ -140,15 +142,15 @@ def compare(
         )
         yield from _by_hour(
             *(Unusual.FAILURES, day, broker, topology),
-            _count_failures(now),
+            _count_failures(now, is_rate),
             {
-                one: _count_failures(figures)
+                one: _count_failures(figures, is_rate)
                 for one, figures in before.items()
                 if not figures.total("causes") or figures.total("failures_by_hour")
             },
         )
-        ended = [_count_given_up(figures) for figures in before.values()]
-        if verdict := judge(_count_given_up(now), ended):
+        ended = [_count_given_up(figures, is_rate) for figures in before.values()]
+        if verdict := judge(_count_given_up(now, is_rate), ended):
             yield Comparison(Unusual.DEAD_LETTERS, topology, broker, None, verdict)
     else:
         yield from _by_hour(
@@ -193,10 +195,10 @@ def _count_late(figures: Figures, limit: int) -> list[Value]:
     return [(late[hour], measured[hour]) for hour in range(24)]
 
 
-def _count_failures(figures: Figures) -> list[Value]:
-    """With the messages of the day, where they are recorded."""
+def _count_failures(figures: Figures, is_rate: bool) -> list[Value]:
+    """With the messages of the day, if a rate is compared."""
     by_hour = figures.by("failures_by_hour")
-    return [(by_hour[hour], figures.messages or 1) for hour in range(24)]
+    return [(by_hour[hour], figures.messages if is_rate else 1) for hour in range(24)]
 
 
 def _count_dead_letters(figures: Figures) -> list[Value]:
@@ -206,8 +208,8 @@ def _count_dead_letters(figures: Figures) -> list[Value]:
     return [(found[hour], 1) for hour in range(24)]
 
 
-def _count_given_up(figures: Figures) -> Value:
-    return figures.outcome(EXHAUSTED) + figures.fate(DIED), figures.messages or 1
+def _count_given_up(figures: Figures, is_rate: bool) -> Value:
+    return figures.outcome(EXHAUSTED) + figures.fate(DIED), figures.messages if is_rate else 1
 
 
 def select_unusual(tests: Sequence[Comparison]) -> list[Comparison]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from analytics import buckets
+from analytics.models import UnusualChange
 from analytics.models.results import Unusual
 from analytics.results.annotations import Mark, find_first_versions
 from analytics.results.contents import contents
@@ -18,7 +19,7 @@ from analytics.results.figures import EXHAUSTED, Figures
 from analytics.results.load import replace_day
 from analytics.results.nightly_report import as_json
 from analytics.results.period import Period
-from analytics.results.read import report
+from analytics.results.read import Report, Selection, report
 from analytics.results.summary import (
     _versions,
     describe_unusual,
@@ -126,6 +127,40 @@ def test_what_happens_in_one_hour_is_found() -> None:
     }
     few = dict(list(before.items())[:6])
     assert list(compare(DAY, "b", "t", now, few)) == []
+
+
+def failing(messages: int, failures: int) -> Figures:
+    figures = Figures()
+    figures.counts["messages"][()] = messages
+    for hour in range(24):
+        figures.counts["failures_by_hour"][(hour,)] = failures
+    return figures
+
+
+def test_rates_are_never_compared_with_counts() -> None:
+    days = [DAY - n * ONE for n in range(1, 29)]
+    # Messages are recorded since 14 days.
+    before = {day: failing(50_000 if n < 14 else 0, 20) for n, day in enumerate(days)}
+
+    def failures(now: Figures) -> list[Comparison]:
+        found = select_unusual(list(compare(DAY, "b", "t", now, before)))
+        return [one for one in found if one.kind == Unusual.FAILURES]
+
+    assert len(failures(failing(50_000, 5000))) == 24
+    assert failures(failing(50_000, 20)) == []
+    assert len(failures(failing(0, 5000))) == 24
+    assert failures(failing(0, 20)) == []
+
+
+def test_the_date_of_an_hour_is_that_of_the_zone(settings: Any) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Europe/Berlin"
+    row = UnusualChange(day=DAY, broker="b", topology="t", kind="failures", observed=50, sample=1)
+    row.hour = row.first_hour = row.last_hour = 23
+    row.usual_low, row.usual_high, row.compared = 0, 3, 12
+    (sentence,) = describe_unusual(
+        Report(Period("custom", DAY, DAY), Selection(), {}, {}, [], {}, [], unusual=[row])
+    )
+    assert sentence.text.startswith("On 21 November between 00:00 and 01:00 (Europe/Berlin), t: ")
 
 
 def test_false_alarms_are_below_one_a_month_and_topology() -> None:
