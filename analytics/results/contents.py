@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from django.utils.safestring import SafeString
 
@@ -15,6 +16,7 @@ from analytics import buckets
 from analytics.charts import figures as charts
 from analytics.charts import svg
 from analytics.charts.heat import MOST_WITH_TEXT, HeatMap, heat_map
+from analytics.results.annotations import Mark
 from analytics.results.figures import ENTERED, EXHAUSTED, LEFT, RECOVERED, UNEXPLAINED, Figures
 from analytics.results.misses import explain_miss, list_misses
 from analytics.results.period import local_hours, zone_name
@@ -145,19 +147,22 @@ def figures(made: Sections, found: Report) -> dict[str, dict[str, Any]]:
     target = (f"SLO {slo}", float(slo.within_ms)) if slo else None
     labels = [day.isoformat() for day in found.period.days]
     if rows.get("lateness"):
+        measured: dict[str, Counter[int]]
         if found.period.length > 1:
-            measured = {day.isoformat(): figures.late for day, figures in found.days.items()}
+            measured = {
+                day.isoformat(): Counter(figures.late) for day, figures in found.days.items()
+            }
             across = None
         else:
             (day,) = found.days
-            hours = {hour_label(one): hour for hour, one in enumerate(local_hours(day))}
+            # An hour that the clocks repeat is one place, as in the links.
             of_day = found.days[day]
-            measured = {
-                label: of_day.within_group("late_by_hour", hour) for label, hour in hours.items()
-            }
+            measured = {hour_label(one): Counter() for one in local_hours(day)}
+            for hour, begin in enumerate(local_hours(day)):
+                measured[hour_label(begin)].update(of_day.within_group("late_by_hour", hour))
             labels, across = list(measured), charts.hours_axis(zone_name())
         link = _link_late(made["lateness"], found)
-        points = [_percentiles(label, measured.get(label, {}), link) for label in labels]
+        points = [_percentiles(label, measured.get(label, Counter()), link) for label in labels]
         drawn["lateness"] = charts.over_time(points, target, across)
     if rows.get("delays"):
         link = _link_late(made["lateness"], found)
@@ -192,14 +197,27 @@ def events_of(found: Report) -> dict[str, str]:
     begin = datetime.combine(found.period.first, time(), UTC)
     for mark in found.annotations:
         at = max(mark.at, begin).astimezone(UTC)
-        hour = local_hours(at.date())[at.hour]
-        until = f"–{mark.until_at.astimezone(hour.tzinfo):%H:%M}" if mark.until_at else ""
-        place = hour_label(hour) if found.period.length == 1 else at.date().isoformat()
-        texts[place].append(f"{at.astimezone(hour.tzinfo):%H:%M}{until} {mark.kind}: {mark.text}")
+        if found.period.length == 1:
+            hour = local_hours(at.date())[at.hour]
+            texts[hour_label(hour)].append(_tell(mark, hour.date()))
+            continue
+        # What lasts until midnight is not of the next day.
+        last = max(at, (mark.until_at or at).astimezone(UTC) - timedelta(microseconds=1)).date()
+        for day in found.period.days:
+            if at.date() <= day <= last:
+                texts[day.isoformat()].append(_tell(mark, day))
     for some in texts.values():
         if len(some) > MOST_EVENTS:
             some[MOST_EVENTS:] = [f"and {len(some) - MOST_EVENTS} more"]
     return {place: "\n".join(some) for place, some in texts.items()}
+
+
+def _tell(mark: Mark, day: date) -> str:
+    """With its begin and its end in the reports' zone, and their dates where they are others."""
+    zone = ZoneInfo(zone_name())
+    moments = [one.astimezone(zone) for one in (mark.at, mark.until_at) if one is not None]
+    told = [f"{one:%H:%M}" if one.date() == day else f"{one:%-d %B %H:%M}" for one in moments]
+    return f"{'–'.join(told)} {mark.kind}: {mark.text}"
 
 
 def _rate_text(retried: int, messages: int) -> str:

@@ -107,10 +107,11 @@ def make_lateness_map(report: Report) -> Section:
         if not is_one:
             spans.append((day.isoformat(), of_day, figures.late))
             continue
+        # An hour that the clocks repeat is one row, as its link counts both.
+        by_label = {hour_label(begin): Counter[int]() for begin in local_hours(day)}
         for hour, begin in enumerate(local_hours(day)):
-            label = hour_label(begin)
-            late = figures.within_group("late_by_hour", hour)
-            spans.append((label, of_day | {"hour": label}, late))
+            by_label[hour_label(begin)].update(figures.within_group("late_by_hour", hour))
+        spans += [(label, of_day | {"hour": label}, late) for label, late in by_label.items()]
     used = {place for *_, late in spans for place, band in enumerate(BANDS) if _in(late, band)}
     bands = BANDS[min(used) : max(used) + 1] if used else ()
     rows: list[Row] = []
@@ -190,23 +191,16 @@ def _by_hour(
     query: Callable[[date, datetime, int], str],
     empty: str,
 ) -> Section:
-    """A row for each day, a column for each hour of the reports' zone."""
+    """A row for each day, a column for each of its hours, both in UTC."""
     rows: list[Row] = []
     found = []
     has_any = any(sum(by_hour.values()) for by_hour in counted.values())
-    labels = list(dict.fromkeys(hour_label(one) for day in counted for one in local_hours(day)))
     for day, by_hour in counted.items() if has_any else ():
-        cells: dict[str, tuple[int, str]] = {}
-        # An hour that the clocks repeat is in one column.
-        for hour, begin in enumerate(local_hours(day)):
-            before, earlier = cells.get(hour_label(begin), (0, ""))
-            number = by_hour.get(hour, 0)
-            query_of = query(day, begin, number)
-            cells[hour_label(begin)] = before + number, earlier or query_of
-        shown = [cells.get(label, (None, "")) for label in labels]
-        rows.append([day.isoformat(), *(number for number, _ in shown)])
-        found.append([one for _, one in shown])
-    columns = (Column(DAY), *(Column(label, "count") for label in labels))
+        numbers = [by_hour.get(hour, 0) for hour in range(24)]
+        rows.append([day.isoformat(), *numbers])
+        begins = local_hours(day)
+        found.append([query(day, begins[hour], number) for hour, number in enumerate(numbers)])
+    columns = (Column(DAY), *(Column(f"{hour:02}:00 UTC", "count") for hour in range(24)))
     return Section(key, title, columns, rows, empty, cells_of=found)
 
 

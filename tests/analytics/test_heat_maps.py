@@ -16,8 +16,9 @@ from django.test import Client
 from analytics.charts.heat import LEVELS, heat_map
 from analytics.models import DayFigures
 from analytics.results import read
-from analytics.results.annotations import add_annotation
+from analytics.results.annotations import Mark, add_annotation
 from analytics.results.contents import contents, events_of
+from analytics.results.figures import Figures
 from analytics.results.period import Period
 from analytics.search.query import parse
 from delayboard.dead_letters.search import FIELDS
@@ -93,8 +94,8 @@ def test_cells_lead_to_the_retries_or_parked_messages_of_their_hour(
     for query in queries:
         parse(query, datetime.now(UTC), FIELDS)
     assert admin_client.get(links[0]).status_code == 200
-    # The hour is one of the zone, the first that begins on the UTC day is at 05:30.
-    assert re.search(rf'title="{DAY}, 14:30: \d+"', text)
+    # A day of UTC has hours of UTC.
+    assert re.search(rf'title="{DAY}, 09:00 UTC: \d+"', text)
 
 
 def test_rates_are_named_by_their_work_queue(topology: Any, admin_client: Client) -> None:
@@ -122,3 +123,42 @@ def test_annotations_stand_in_the_charts_of_their_day_or_hour(
     assert page.count('class="has-event"') == 1
     assert "deploy: shop &lt;0&gt;" in page
     assert "shop <0>" not in page
+
+
+def test_what_lasts_for_days_is_marked_on_each_with_its_dates(settings: Any) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Europe/Berlin"
+    begin = datetime(2026, 11, 17, 10, tzinfo=UTC)
+    marks = [
+        Mark(begin, begin + timedelta(days=2, hours=1), "outage", "down"),
+        Mark(datetime(2026, 11, 20, 23, 30, tzinfo=UTC), None, "deploy", "v2"),
+        Mark(datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC), "deploy", "x"),
+    ]
+    period = Period("custom", date(2026, 11, 18), date(2026, 11, 22))
+    assert events_of(a_report(period, annotations=marks)) == {
+        "2026-11-18": "17 November 11:00–19 November 12:00 outage: down",
+        "2026-11-19": "17 November 11:00–12:00 outage: down",
+        "2026-11-20": "21 November 00:30 deploy: v2\n01:00–21 November 01:00 deploy: x",
+    }
+
+
+def a_report(period: Period, days: read.Days | None = None, **changes: Any) -> read.Report:
+    return read.Report(period, read.Selection(), days or {}, {}, [], {}, [], **changes)
+
+
+@pytest.mark.parametrize(
+    ("day", "label", "hours"),
+    [(date(2026, 10, 25), "02:00", (0, 1)), (date(2026, 3, 29), "01:00", (0, 23))],
+)
+def test_an_hour_that_the_clocks_repeat_counts_both(
+    settings: Any, day: date, label: str, hours: tuple[int, int]
+) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Europe/Berlin"
+    figures = Figures()
+    for hour, number in zip(hours, (100, 7), strict=True):
+        figures.counts["late_by_hour"][hour, 20] = number
+    sections = contents(a_report(Period("custom", day, day), {day: figures}))["sections"]
+    rows = {row[0]: row[1:] for row in sections["lateness_map"].rows}
+    assert (len(rows), rows[label]) == (23, [107])
+    (cells,) = (cells for _, cells in sections["lateness_map"].heat.rows)
+    assert [cell.text for cell in cells if cell.text] == ["107"]
+    assert "of 107" in str(sections["lateness"].figure)
