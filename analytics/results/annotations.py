@@ -124,7 +124,7 @@ def read_marks(
     marks = [
         *_read_added(first_at, end_at, slugs),
         *_read_audited(first_at, end_at, slugs),
-        *_read_outages(first_at, end_at, slugs),
+        *_read_outages(first_at, end_at, slugs, topology),
     ]
     return select_marks(marks, first_at, end_at, topology=topology)[-MOST_ANNOTATIONS:]
 
@@ -184,18 +184,22 @@ def _read_audited(first_at: datetime, end_at: datetime, slugs: Mapping[int, str]
         yield Mark(one.at, None, "change", text, topology=topology, **of)
 
 
-def _read_outages(first_at: datetime, end_at: datetime, slugs: Mapping[int, str]) -> Iterable[Mark]:
+def _read_outages(
+    first_at: datetime, end_at: datetime, slugs: Mapping[int, str], topology: str
+) -> Iterable[Mark]:
     """What the recorders could not read: figures of such a time may lack messages."""
     gaps = Gap.objects.filter(
         topology__broker__in=slugs, until_at__gte=first_at, from_at__lt=end_at
-    ).select_related("topology")[:MOST_ANNOTATIONS]
+    ).select_related("topology")
+    if topology:
+        gaps = gaps.filter(topology__slug=topology)
     return join_outages(
         Mark(
             *(one.from_at, one.until_at, "outage", one.why),
             broker=slugs[one.topology.broker_id],
             topology=one.topology.slug,
         )
-        for one in gaps
+        for one in gaps[:MOST_ANNOTATIONS]
     )
 
 

@@ -17,6 +17,7 @@ from django.db import transaction
 from analytics import buckets
 from analytics.launch import Result, Row
 from analytics.models import DayFigures, UnexplainedMessage, UnusualChange
+from analytics.models.results import Unusual
 from analytics.observation import unobserved
 from analytics.results.figures import (
     DEAD_LETTER_GROUPS,
@@ -90,7 +91,14 @@ def replace_day(
         if not (cut.pattern or cut.destination)
     }
     # It takes long: nobody else could write meanwhile.
-    unusual = list(find_unusual(day, whole))
+    unusual, compared = find_unusual(day, whole)
+    for broker, topology, kind in compared:
+        cuts = [Cut(broker, topology), Cut(broker, pattern=patterns.get(topology, ""))]
+        # A broker has dead letters of its own to compare.
+        is_other = bool(topology) and kind == Unusual.DEAD_LETTERS
+        for cut in (*cuts, Cut(broker)):
+            if cut in found and not (is_other and cut == Cut(broker)):
+                found[cut].counts["compared"][(kind.value,)] = 1
     with transaction.atomic():
         forget_day(day)
         rows = (_make_row(day, cut, figures) for cut, figures in found.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -89,6 +89,15 @@ def zone_name() -> str:
 def local_hours(day: date) -> tuple[datetime, ...]:
     """When each of the 24 hours of a UTC day begins, in the time zone of the reports."""
     return _hours(day, zone_name())
+
+
+def whole_hours(begin: datetime, end: datetime) -> Iterator[datetime]:
+    """The hours (UTC) that are wholly between these moments, by their begin."""
+    hour = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    hour += HOUR if hour < begin else timedelta()
+    while hour + HOUR <= end:
+        yield hour
+        hour += HOUR
 
 
 @lru_cache(maxsize=1000)

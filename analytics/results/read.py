@@ -15,7 +15,7 @@ from analytics.buckets import bucket_of
 from analytics.models import DayFigures, Slo, UnexplainedMessage, UnusualChange
 from analytics.results.annotations import Mark, find_first_versions, read_marks
 from analytics.results.figures import ENTERED, FATES, UNEXPLAINED, Figures, count_late
-from analytics.results.period import Period
+from analytics.results.period import Period, whole_hours
 from analytics.results.slo import Attainment
 from analytics.results.unusual import BASELINE_DAYS
 from topology.content.text import count_text
@@ -111,6 +111,18 @@ class Report:
     @cached_property
     def total(self) -> Figures:
         return merged(self.days.values())
+
+    @cached_property
+    def unrecorded(self) -> frozenset[datetime]:
+        """The hours (UTC) of the range that an outage covers: a zero of them is unknown."""
+        begin = datetime.combine(self.period.first, time(), UTC)
+        end = datetime.combine(self.period.last, time(), UTC) + timedelta(days=1)
+        return frozenset(
+            hour
+            for one in self.annotations
+            if one.kind == "outage" and one.until_at
+            for hour in whole_hours(max(one.at, begin), min(one.until_at, end))
+        )
 
     @property
     def topology_name(self) -> str:

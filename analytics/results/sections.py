@@ -116,12 +116,19 @@ def make_lateness_map(report: Report) -> Section:
     bands = BANDS[min(used) : max(used) + 1] if used else ()
     rows: list[Row] = []
     found = []
+    recorded = {
+        hour_label(begin) if is_one else day.isoformat()
+        for day in report.days
+        for begin in local_hours(day)
+        if begin not in report.unrecorded
+    }
     for label, place, late in spans if used else ():
-        numbers = [_in(late, band) for band in bands]
+        is_known = late or label in recorded
+        numbers = [_in(late, band) if is_known else None for band in bands]
         rows.append([label, *numbers])
         found.append(
             [
-                bucket_of("measured", number, **place, **_limits(band))
+                bucket_of("measured", number or 0, **place, **_limits(band))
                 for number, band in zip(numbers, bands, strict=True)
             ]
         )
@@ -158,7 +165,7 @@ def make_failures_map(report: Report) -> Section:
         return bucket_of("retried", number, **of_day, hour=hour_label(begin))
 
     title, empty = "Failures by day and hour", "No failure was recorded by hour."
-    return _by_hour("failures_map", title, counted, query, empty)
+    return _by_hour(report, "failures_map", title, counted, query, empty)
 
 
 def make_dead_letters_map(report: Report) -> Section:
@@ -181,10 +188,11 @@ def make_dead_letters_map(report: Report) -> Section:
         return search_parked_hour(report, parked[day, hour.hour], hour)
 
     title, empty = "Dead letters by day and hour", "No dead letter arrived."
-    return _by_hour("dead_letters_map", title, counted, query, empty)
+    return _by_hour(report, "dead_letters_map", title, counted, query, empty)
 
 
 def _by_hour(
+    report: Report,
     key: str,
     title: str,
     counted: Mapping[date, Mapping[str | int, int]],
@@ -196,10 +204,15 @@ def _by_hour(
     found = []
     has_any = any(sum(by_hour.values()) for by_hour in counted.values())
     for day, by_hour in counted.items() if has_any else ():
-        numbers = [by_hour.get(hour, 0) for hour in range(24)]
-        rows.append([day.isoformat(), *numbers])
         begins = local_hours(day)
-        found.append([query(day, begins[hour], number) for hour, number in enumerate(numbers)])
+        numbers = [
+            by_hour.get(hour) or (None if begin in report.unrecorded else 0)
+            for hour, begin in enumerate(begins)
+        ]
+        rows.append([day.isoformat(), *numbers])
+        found.append(
+            [query(day, *one) for one in zip(begins, (n or 0 for n in numbers), strict=True)]
+        )
     columns = (Column(DAY), *(Column(f"{hour:02}:00 UTC", "count") for hour in range(24)))
     return Section(key, title, columns, rows, empty, cells_of=found)
 

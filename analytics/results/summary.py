@@ -98,14 +98,28 @@ def describe_unusual(found: Report) -> Iterator[Sentence]:
 
 
 def explain_unknown(found: Report) -> Iterator[Sentence]:
-    """A sentence where too few days are recorded to know what is unusual."""
-    if found.days_recorded >= LEAST_BASELINE or found.unusual or found.selection.destination:
+    """A sentence where not all kinds of changes were compared on each day."""
+    unknown = []
+    for kind in Unusual:
+        # Without a measured delivery there is no lateness to compare.
+        days = [one for one in found.days.values() if one.measured or kind != Unusual.LATENESS]
+        compared = sum(one.by("compared")[kind.value] > 0 for one in days)
+        if compared < len(days):
+            of = count_of(len(days), "day")
+            unknown.append(f"{kind.label}: {compared} of {of} compared.")
+    if found.selection.destination:
+        text = "Messages of one destination are not compared with earlier ones."
+    elif found.days_recorded < LEAST_BASELINE and not found.unusual:
+        recorded = count_of(found.days_recorded, "day")
+        text = (
+            f"{recorded} recorded of the {BASELINE_DAYS} before {found.period.last:%-d %B}. "
+            f"{LEAST_BASELINE} are needed."
+        )
+    elif unknown:
+        needed = f"{LEAST_BASELINE} of the {BASELINE_DAYS} days before need these figures."
+        text = " ".join([*unknown, needed])
+    else:
         return
-    recorded = count_of(found.days_recorded, "day")
-    text = (
-        f"{recorded} recorded of the {BASELINE_DAYS} before {found.period.last:%-d %B}. "
-        f"{LEAST_BASELINE} are needed."
-    )
     yield Sentence("Whether this is unusual is unknown.", text, "runs")
 
 

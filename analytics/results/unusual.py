@@ -10,16 +10,17 @@ All tests of a night are judged together: Benjamini and Hochberg, J. R. Stat. So
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from math import log, sqrt
 from statistics import NormalDist, median
 
 from analytics import buckets
-from analytics.models import DayFigures, UnusualChange
+from analytics.models import DayFigures, Gap, UnusualChange
 from analytics.models.results import Unusual
 from analytics.results.figures import DIED, EXHAUSTED, Figures
+from analytics.results.period import whole_hours
 
 BASELINE_DAYS, LEAST_BASELINE = 28, 7
 # The same hour of the weekday and the hours beside it, in four weeks: 12 values at most.
@@ -122,9 +123,17 @@ class Comparison:
 
 
 def compare(
-    day: date, broker: str, topology: str, now: Figures, before: Mapping[date, Figures]
+    day: date,
+    broker: str,
+    topology: str,
+    now: Figures,
+    before: Mapping[date, Figures],
+    unrecorded: Set[datetime] = frozenset(),
 ) -> Iterator[Comparison]:
-    """All comparisons of one topology, or of a broker's dead letters where it is "" ."""
+    """All comparisons of one topology, or of a broker's dead letters where it is "" .
+
+    The hours (UTC) that were not recorded say nothing of what is usual.
+    """
     if len(before) < LEAST_BASELINE:
         return
     if topology:
@@ -144,12 +153,21 @@ def compare(
             *(Unusual.FAILURES, day, broker, topology),
             _count_failures(now, is_rate),
             {
-                one: _count_failures(figures, is_rate)
+                one: [
+                    value if hour not in unrecorded else (0, 0)
+                    for hour, value in zip(
+                        _hours_of(one), _count_failures(figures, is_rate), strict=True
+                    )
+                ]
                 for one, figures in before.items()
                 if not figures.total("causes") or figures.total("failures_by_hour")
             },
         )
-        ended = [_count_given_up(figures, is_rate) for figures in before.values()]
+        ended = [
+            _count_given_up(figures, is_rate)
+            for one, figures in before.items()
+            if not set(_hours_of(one)) <= unrecorded
+        ]
         if verdict := judge(_count_given_up(now, is_rate), ended):
             yield Comparison(Unusual.DEAD_LETTERS, topology, broker, None, verdict)
     else:
@@ -185,6 +203,10 @@ def _by_hour(
             same = [values[hour] for values in before.values()]
         if verdict := judge(now[hour], same):
             yield Comparison(kind, topology, broker, hour, verdict, limit_ms)
+
+
+def _hours_of(day: date) -> list[datetime]:
+    return [datetime.combine(day, time(hour), UTC) for hour in range(24)]
 
 
 def _count_late(figures: Figures, limit: int) -> list[Value]:
@@ -239,8 +261,12 @@ def join_hours(tests: Iterable[Comparison]) -> list[tuple[Comparison, int | None
     return sorted(found, key=lambda one: -one[0].verdict.score)
 
 
-def find_unusual(day: date, figures: Mapping[tuple[str, str], Figures]) -> Iterator[UnusualChange]:
-    """Rows of what is unusual about a day, by its figures of brokers and topologies (slugs)."""
+def find_unusual(
+    day: date, figures: Mapping[tuple[str, str], Figures]
+) -> tuple[list[UnusualChange], Set[tuple[str, str, Unusual]]]:
+    """Rows of what is unusual about a day, by its figures of brokers and topologies (slugs), and
+    what was compared: broker, topology and kind.
+    """
     first = day - timedelta(days=BASELINE_DAYS)
     rows = DayFigures.objects.filter(
         broker__in={broker for broker, _ in figures},
@@ -249,6 +275,11 @@ def find_unusual(day: date, figures: Mapping[tuple[str, str], Figures]) -> Itera
         pattern="",
         destination="",
     )
+    unrecorded: defaultdict[str, set[datetime]] = defaultdict(set)
+    begin, end = (datetime.combine(one, time(), UTC) for one in (first, day))
+    gaps = Gap.objects.filter(until_at__gt=begin, from_at__lt=end)
+    for slug, since, until in gaps.values_list("topology__slug", "from_at", "until_at"):
+        unrecorded[slug].update(whole_hours(max(since, begin), min(until, end)))
     before: defaultdict[tuple[str, str], dict[date, Figures]] = defaultdict(dict)
     tests: list[Comparison] = []
     in_order = rows.order_by("broker", "topology").values_list(
@@ -259,15 +290,16 @@ def find_unusual(day: date, figures: Mapping[tuple[str, str], Figures]) -> Itera
         if place not in before:
             # One topology's days are enough to hold.
             for done, days in before.items():
-                tests += compare(day, *done, figures[done], days)
+                tests += compare(day, *done, figures[done], days, unrecorded[done[1]])
             before.clear()
         if place in figures:
             before[place].setdefault(of_day, Figures()).add_stored(stored)
     for done, days in before.items():
-        tests += compare(day, *done, figures[done], days)
+        tests += compare(day, *done, figures[done], days, unrecorded[done[1]])
+    found = []
     for one, first_hour, last_hour in join_hours(select_unusual(tests)):
         low, high = one.verdict.usual
-        yield UnusualChange(
+        row = UnusualChange(
             day=day,
             broker=one.broker,
             topology=one.topology,
@@ -283,3 +315,5 @@ def find_unusual(day: date, figures: Mapping[tuple[str, str], Figures]) -> Itera
             limit_ms=one.limit_ms,
             score=one.verdict.score,
         )
+        found.append(row)
+    return found, {(one.broker, one.topology, one.kind) for one in tests}

@@ -162,3 +162,19 @@ def test_an_hour_that_the_clocks_repeat_counts_both(
     (cells,) = (cells for _, cells in sections["lateness_map"].heat.rows)
     assert [cell.text for cell in cells if cell.text] == ["107"]
     assert "of 107" in str(sections["lateness"].figure)
+
+
+def test_hours_of_an_outage_are_no_zeros(settings: Any) -> None:
+    settings.NIGHTLY_TIME_ZONE = "Europe/Berlin"
+    begin = datetime(2026, 11, 20, 2, 30, tzinfo=UTC)
+    outage = Mark(begin, begin + timedelta(hours=3), "outage", "down")
+    figures = Figures()
+    for hour in (1, 4):
+        figures.counts["late_by_hour"][hour, 20] = 9
+        figures.counts["failures_by_hour"][(hour,)] = 9
+    found = a_report(Period("custom", DAY, DAY), {DAY: figures}, annotations=[outage])
+    sections = contents(found)["sections"]
+    # Of the hours from 02:00 to 05:00 (UTC) two are covered, and one of these has counts.
+    assert sections["failures_map"].rows[0][1:8] == [0, 9, 0, None, 9, 0, 0]
+    assert [row[1] for row in sections["lateness_map"].rows][:7] == [0, 9, 0, None, 9, 0, 0]
+    assert sections["lateness_map"].rows[3][0] == "04:00"

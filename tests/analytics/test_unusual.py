@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from analytics import buckets
-from analytics.models import UnusualChange
+from analytics.models import DayFigures, UnusualChange
 from analytics.models.results import Unusual
 from analytics.results.annotations import Mark, find_first_versions
 from analytics.results.contents import contents
@@ -152,6 +154,16 @@ def test_rates_are_never_compared_with_counts() -> None:
     assert failures(failing(0, 20)) == []
 
 
+def test_what_was_not_recorded_says_nothing_of_what_is_usual() -> None:
+    days = [DAY - n * ONE for n in range(1, 29)]
+    before = {day: failing(50_000, 20 if n < 14 else 0) for n, day in enumerate(days)}
+    begins = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days[14:]]
+    unrecorded = {begin + timedelta(hours=hour) for begin in begins for hour in range(24)}
+    for one in compare(DAY, "b", "t", failing(50_000, 20), before, unrecorded):
+        assert one.verdict.compared <= 14
+        assert one.kind != Unusual.FAILURES or 19 < one.verdict.expected < 21
+
+
 def test_the_date_of_an_hour_is_that_of_the_zone(settings: Any) -> None:
     settings.NIGHTLY_TIME_ZONE = "Europe/Berlin"
     row = UnusualChange(day=DAY, broker="b", topology="t", kind="failures", observed=50, sample=1)
@@ -202,6 +214,32 @@ def test_too_few_days_are_unknown(broker: Broker) -> None:
     (sentence,) = explain_unknown(found)
     assert sentence.headline == "Whether this is unusual is unknown."
     assert sentence.text == "3 days recorded of the 28 before 20 November. 7 are needed."
+
+
+def test_kinds_that_were_not_compared_are_unknown(broker: Broker, admin_client: Client) -> None:
+    days = [DAY - n * ONE for n in reversed(range(1, 9))]
+    result_rows.days(days, [{"broker": broker.slug, "topology": "orders"}])
+    for old in DayFigures.objects.all():
+        # As an earlier version stored it.
+        old.figures = re.sub(r'"(failures|dead_letters)_by_hour":\[.*?\]\],', "", old.figures)
+        old.save()
+    result_rows.days([DAY], [{"broker": broker.slug, "topology": "orders"}])
+    (sentence,) = explain_unknown(report(Period("custom", DAY, DAY), [broker]))
+    assert sentence.headline == "Whether this is unusual is unknown."
+    assert sentence.text == (
+        "Failures: 0 of 1 day compared. Dead letters: 0 of 1 day compared. 7 of the 28 days before "
+        "need these figures."
+    )
+    result_rows.days(
+        [DAY], [{"broker": broker.slug, "topology": name} for name in ("orders", "new")]
+    )
+    period, new = Period("custom", DAY, DAY), Selection(topology="new")
+    (sentence,) = explain_unknown(report(period, [broker], new))
+    assert sentence.text.startswith("0 days recorded of the 28")
+    (sentence,) = explain_unknown(report(period, [broker], Selection(destination="work")))
+    assert sentence.text == "Messages of one destination are not compared with earlier ones."
+    page = admin_client.get(f"/reports/?from={DAY}&to={DAY}&topology=new").content.decode()
+    assert "No rule found" not in page
 
 
 def by_version(**counts: tuple[int, int]) -> Figures:
