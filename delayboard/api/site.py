@@ -69,7 +69,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (DayRefused, 422),
     (AnnotationError, 422),
     (AddressRefused, 422),
-    (BadInput, 409),
+    (BadInput, 422),
     (Refusal, 409),
     (BatchError, 409),
     (ParkError, 409),

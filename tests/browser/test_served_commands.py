@@ -80,7 +80,8 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
     assert imported == run("import_topologies", broker.slug, str(definitions))
     assert elsewhere("teardown", pair.slug).code == 0
     refused = elsewhere("apply", pair.slug)
-    assert (refused.code, "is deleted" in refused.err) == (1, True)
+    assert (refused.code, "is deleted" in refused.err) == (2, True)
+    assert run("apply", pair.slug).code == 2
     assert elsewhere("plan", "none").code == 2
 
 
