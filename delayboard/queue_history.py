@@ -58,7 +58,8 @@ class QueueSampler:
                 newest = QueueSample.objects.filter(broker=broker, queue="").first()
                 if newest and _slot(newest.at) == _slot(at):
                     # A worker that starts again and again stores no more than another.
-                    self._stored[broker.pk] = _Stored(at, known.snapshot.numbers)
+                    names = _stored_today(broker, at)
+                    self._stored[broker.pk] = _Stored(at, known.snapshot.numbers, names)
                     continue
             if before is None or _slot(at) > _slot(before.at):
                 found += self._rows(broker, known.snapshot, before)
@@ -70,8 +71,8 @@ class QueueSampler:
     ) -> Iterator[QueueSample]:
         at, numbers = snapshot.taken_at, snapshot.numbers
         # All once a day, so that retention leaves a row of what does not change.
-        is_whole = before is None or at.date() != before.at.date()
-        rows = {} if before is None or is_whole else before.rows
+        known = before.rows if before else _stored_today(broker, at)
+        rows = {} if before and at.date() != before.at.date() else known
         stored = self._stored[broker.pk] = _Stored(at, numbers)
         every = {clean(name): _values(name, numbers, at, before) for name in numbers}
         totals = tuple(_sum(values) for values in zip(*every.values(), strict=True))
@@ -84,6 +85,13 @@ class QueueSampler:
             if not name or rows.get(name) != values:
                 named = dict(zip(("messages", *RATES), values, strict=True))
                 yield QueueSample(broker=broker, queue=name, at=at, **named)
+
+
+def _stored_today(broker: Broker, at: datetime) -> dict[str, tuple[float | None, ...]]:
+    """The queues that a worker before has stored: each is stored again, or as unknown."""
+    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = QueueSample.objects.filter(broker=broker, at__gte=midnight)
+    return dict.fromkeys(rows.values_list("queue", flat=True).distinct(), ())
 
 
 def _slot(at: datetime) -> int:
@@ -106,8 +114,9 @@ def _values(
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return sum(known) if known else None
+    """Unknown where one is."""
+    found = list(values)
+    return None if None in found else sum(one for one in found if one is not None)
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,8 @@ def read_history(broker: Broker, queue: str, chosen: str, now: datetime) -> Queu
     for at in moments:
         while place < len(rows) and rows[place].at <= at:
             place += 1
-        if place:
+        # All are stored each day, so an earlier row is of a queue that nobody has read since.
+        if place and rows[place - 1].at.date() == at.date():
             parts[(at - begin) // width].append(rows[place - 1])
     points = tuple(
         _point(begin + number * width, parts[number])

@@ -68,6 +68,23 @@ def test_a_worker_that_starts_again_stores_no_moment_twice(broker: Broker) -> No
     assert look(again, broker, 12 * 60, a=numbers(3)) == 2
 
 
+def test_a_queue_that_is_deleted_unseen_has_no_depth_after_that(broker: Broker) -> None:
+    first, again = QueueSampler(), QueueSampler()
+    look(first, broker, 0, a=numbers(7), b=numbers(1))
+    # Between two workers.
+    look(again, broker, 15, b=numbers(1))
+    assert [one.messages for one in of("a", 15, broker).points[-2:]] == [7, None]
+    # Between the last moment of a day and the first of the next.
+    look(again, broker, 11 * 60 + 45, b=numbers(5), c=numbers(2))
+    look(again, broker, 12 * 60, c=numbers(2))
+    assert [one.messages for one in of("b", 12 * 60, broker).points[-2:]] == [5, None]
+
+
+def test_totals_are_unknown_where_a_depth_is(broker: Broker) -> None:
+    look(QueueSampler(), broker, 0, a=numbers(7), b=QueueNumbers(messages=None))
+    assert QueueSample.objects.get(queue="").messages is None
+
+
 def test_a_silent_broker_and_a_very_large_one_have_no_history_of_queues(broker: Broker) -> None:
     many = {f"q{number}": numbers(1) for number in range(1001)}
     assert look(QueueSampler(), broker, 0, **many) == 1

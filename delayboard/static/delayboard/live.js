@@ -88,6 +88,8 @@ function takeOver(fetched) {
 // New rows wait while somebody selects rows, or points at one of them.
 const HELD = "[data-live-list] :is(tbody:hover, input:checked, :focus-visible)";
 
+const isHeld = () => isPaused || document.querySelector(HELD) !== null;
+
 async function update() {
   const [wanted, began] = [version, Date.now()];
   isFetching = true;
@@ -96,8 +98,13 @@ async function update() {
       headers: { "X-Refresh": wanted }, redirect: "error",
     });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
-    [fetchedFor, failures, fetchError] = [wanted, 0, ""];
+    const text = await answer.text();
+    [failures, fetchError] = [0, ""];
+    // Somebody may have taken hold of a row meanwhile.
+    if (!isHeld()) {
+      takeOver(new DOMParser().parseFromString(text, "text/html"));
+      fetchedFor = wanted;
+    }
   } catch {
     failures += 1;
     fetchError = "Delayboard could not load the new state of this page. Delayboard tries again.";
@@ -111,9 +118,9 @@ async function update() {
 
 function updateWhenDue() {
   const isOld = version !== main.dataset.liveVersion && version !== fetchedFor;
-  const isHeld = isPaused || document.querySelector(HELD) !== null;
-  for (const note of document.querySelectorAll("[data-live-held]")) note.hidden = !isOld || !isHeld;
-  if (!isOld || isHeld || isFetching || document.hidden) return;
+  const held = isHeld();
+  for (const note of document.querySelectorAll("[data-live-held]")) note.hidden = !isOld || !held;
+  if (!isOld || held || isFetching || document.hidden) return;
   if (Date.now() >= fetchAt) update();
 }
 

@@ -69,7 +69,11 @@ function prepare(figure) {
       frame.scrollBy(-next.movementX, -next.movementY);
     };
     document.addEventListener("pointermove", move);
-    const end = () => document.removeEventListener("pointermove", move);
+    const end = () => {
+      document.removeEventListener("pointermove", move);
+      // After the click that this ends with: later ones, by keys too, are of their own.
+      setTimeout(() => { moved = 0; });
+    };
     document.addEventListener("pointerup", end, { once: true });
   });
   frame.addEventListener("dragstart", (event) => event.preventDefault());
