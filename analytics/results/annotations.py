@@ -6,7 +6,7 @@ are read there, so that no second copy can differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -117,13 +117,20 @@ def find_first_versions(
 
 
 def read_marks(
-    first_at: datetime, end_at: datetime, brokers: Sequence[Broker], topology: str = ""
+    first_at: datetime,
+    end_at: datetime,
+    brokers: Sequence[Broker],
+    topology: str = "",
+    audited: Iterable[Broker] = (),
 ) -> list[Mark]:
-    """The newest 500 annotations of a range for these brokers and this topology (slugs)."""
+    """The newest 500 annotations of a range for these brokers and this topology (slugs).
+
+    Who made a change is known to those who may read the audit log of its broker: of `audited`.
+    """
     slugs = {broker.pk: broker.slug for broker in brokers}
     marks = [
         *_read_added(first_at, end_at, slugs),
-        *_read_audited(first_at, end_at, slugs),
+        *_read_audited(first_at, end_at, slugs, {broker.pk for broker in audited}),
         *_read_outages(first_at, end_at, slugs, topology),
     ]
     return select_marks(marks, first_at, end_at, topology=topology)[-MOST_ANNOTATIONS:]
@@ -149,7 +156,9 @@ def make_mark(row: Annotation) -> Mark:
     )
 
 
-def _read_audited(first_at: datetime, end_at: datetime, slugs: Mapping[int, str]) -> Iterable[Mark]:
+def _read_audited(
+    first_at: datetime, end_at: datetime, slugs: Mapping[int, str], audited: Set[int]
+) -> Iterable[Mark]:
     """Changes that did not fail, and replays, by name or by what they replay."""
     entries = list(
         AuditEntry.objects.filter(action__in=(*CHANGES, REPLAYED), outcome="done", broker__in=slugs)
@@ -172,7 +181,8 @@ def _read_audited(first_at: datetime, end_at: datetime, slugs: Mapping[int, str]
     }
     for one in entries:
         assert one.broker_id is not None
-        of: dict[str, Any] = {"broker": slugs[one.broker_id], "author": one.username}
+        author = one.username if one.broker_id in audited else ""
+        of: dict[str, Any] = {"broker": slugs[one.broker_id], "author": author}
         if one.action == REPLAYED:
             said = one.details.get("name") or one.what
             yield Mark(

@@ -13,7 +13,7 @@ from django.db.models import Count, Max, QuerySet, Sum
 
 from analytics.buckets import bucket_of
 from analytics.models import DayFigures, Slo, UnexplainedMessage, UnusualChange
-from analytics.results.annotations import Mark, find_first_versions, read_marks
+from analytics.results.annotations import MOST_ANNOTATIONS, Mark, find_first_versions, read_marks
 from analytics.results.figures import ENTERED, FATES, UNEXPLAINED, Figures, count_late
 from analytics.results.period import Period, whole_hours
 from analytics.results.slo import Attainment
@@ -165,8 +165,13 @@ def merged(many: Iterable[Figures]) -> Figures:
     return figures
 
 
-def report(period: Period, brokers: Iterable[Broker], selection: Selection | None = None) -> Report:
-    """What the nightly runs left of these days for these brokers."""
+def report(
+    period: Period,
+    brokers: Iterable[Broker],
+    selection: Selection | None = None,
+    audited: Iterable[Broker] = (),
+) -> Report:
+    """What the nightly runs left of these days for these brokers; `audited` as of read_marks."""
     selection = selection or Selection()
     brokers = list(brokers)
     slugs = [broker.slug for broker in brokers]
@@ -186,7 +191,8 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         of_pattern = of_brokers.filter(slug=selection.topology, kind=selection.pattern)
         slugs = slugs if of_pattern.exists() else []
     target = targets.get(selection.topology)
-    first = min(before.first, budget_first) if target else before.first
+    # A version may pause for weeks; the budget is of these days too.
+    first = min(before.first, period.first - timedelta(days=BASELINE_DAYS))
     rows = _of(slugs, first, period.last).filter(
         topology=selection.topology,
         pattern="" if selection.topology else selection.pattern,
@@ -214,7 +220,9 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         datetime.combine(period.last, time(), UTC) + timedelta(days=1),
         brokers,
         selection.topology,
+        audited,
     )
+    marks += find_first_versions(by_day, period.first, marks)
     return Report(
         period=period,
         selection=selection,
@@ -236,7 +244,7 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         destinations=_count_late_by_destination(slugs, period, selection, target),
         budget=budget,
         names=names,
-        annotations=[*find_first_versions(by_day, period.first, marks), *marks],
+        annotations=sorted(marks, key=lambda one: one.at)[-MOST_ANNOTATIONS:],
         unusual=_read_unusual(slugs, period, selection),
         days_recorded=_of(slugs, period.last - timedelta(days=BASELINE_DAYS), period.last)
         .filter(topology=selection.topology, pattern="", destination="", day__lt=period.last)

@@ -47,7 +47,8 @@ def reports(request: HttpRequest) -> HttpResponse:
     period, problem = _period(request)
     if not problem and (query := _short_query(request.GET, period)) != request.GET.urlencode():
         return redirect(f"{request.path}?{query}")
-    found = report(period, brokers, _selection(request, brokers))
+    audited = access.visible_brokers(request.user, Role.ADMIN)
+    found = report(period, brokers, _selection(request, brokers), audited)
     topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
     runs = list(Run.objects.all()[:SHOWN_RUNS])
     of_range = [run for run in runs if period.first <= run.day <= period.last]

@@ -15,7 +15,7 @@ from django.test import Client
 from analytics import buckets
 from analytics.models import DayFigures, UnusualChange
 from analytics.models.results import Unusual
-from analytics.results.annotations import Mark, find_first_versions
+from analytics.results.annotations import Mark, add_annotation, find_first_versions
 from analytics.results.contents import contents
 from analytics.results.figures import EXHAUSTED, Figures
 from analytics.results.load import replace_day
@@ -278,6 +278,20 @@ def test_a_version_that_is_new_is_a_deploy() -> None:
     ]
     told = Mark(datetime(2026, 11, 22, 9, tzinfo=UTC), None, "deploy", "shop", "c")
     assert len(find_first_versions(days, DAY, [told])) == 1
+
+
+def test_a_version_that_paused_is_not_new(broker: Broker) -> None:
+    versions = {28: ("a", "weekly"), 2: ("a",), 0: ("a", "weekly", "b")}
+    for ago, names in versions.items():
+        figures = by_version(**dict.fromkeys(names, (0, 1)))
+        sums = dict.fromkeys(("measured", "messages", "retried", "exhausted", "entered"), 0)
+        DayFigures.objects.create(
+            day=DAY - ago * ONE, broker=broker.slug, figures=figures.stored(), unexplained=0, **sums
+        )
+    at = datetime(2026, 11, 19, 12, tzinfo=UTC)
+    add_annotation(None, text="earlier", at=at.isoformat())
+    found = report(Period("custom", DAY - ONE, DAY), [broker])
+    assert [one.version or one.text for one in found.annotations] == ["earlier", "b"]
 
 
 @pytest.mark.long

@@ -77,6 +77,17 @@ def test_own_changes_replays_and_gaps_add_themselves(pair: Topology) -> None:
     assert read_marks(NOON - HOUR, NOON + HOUR, [make_broker(name="Other")]) == []
 
 
+@pytest.mark.parametrize(("role", "author"), [(Role.OPERATOR, ""), (Role.ADMIN, "bob")])
+def test_who_made_a_change_is_told_to_those_who_may_audit(
+    pair: Topology, role: Role, author: str
+) -> None:
+    bob = make_user("bob", Role.ADMIN, pair.broker)
+    audit.record(bob, "topology applied", broker=pair.broker, what=pair.name)
+    api = api_of(make_user("ann", role, pair.broker), role)
+    (mark,) = api.get("annotations").json()["items"]
+    assert (mark["kind"], mark["author"]) == ("change", author)
+
+
 def test_the_api_adds_lists_and_deletes(pair: Topology) -> None:
     user = make_user("ann", Role.OPERATOR, pair.broker)
     api = api_of(user, Role.OPERATOR)

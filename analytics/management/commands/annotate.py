@@ -74,7 +74,7 @@ class Command(BoardCommand):
         else:
             now = datetime.now(UTC)
             brokers = [broker] if broker else list(Broker.objects.all())
-            found = read_marks(now - LISTED, now + LISTED, brokers, options["topology"])
+            found = read_marks(now - LISTED, now + LISTED, brokers, options["topology"], brokers)
             self._print(found, is_json=options["json"])
 
     def _print(self, marks: list[Mark], *, is_json: bool) -> None:

@@ -68,7 +68,9 @@ def get_report_document(
 def _read_report(request: HttpRequest, day: str, selection: Selection = EVERYTHING) -> Report:
     when = _read_day(day)
     nightly.refuse_day(when)
-    return report(Period(CUSTOM, when, when), access.choose_brokers(request).shown, selection)
+    audited = access.visible_brokers(request.user, Role.ADMIN)
+    shown = access.choose_brokers(request).shown
+    return report(Period(CUSTOM, when, when), shown, selection, audited)
 
 
 @router.get("/runs", response=schemas.Page[schemas.Run], **needs(Role.VIEWER, EVERYWHERE))
@@ -110,7 +112,8 @@ def list_annotations(
     now = datetime.now(UTC)
     begin = read_moment(since, now)
     end = read_moment(until, now) if until else now + timedelta(days=28)
-    found = read_marks(begin, end, access.choose_brokers(request).shown, topology)
+    audited = access.visible_brokers(request.user, Role.ADMIN)
+    found = read_marks(begin, end, access.choose_brokers(request).shown, topology, audited)
     return make_page(read_slice(found, after, PAGE), make_record)
 
 
