@@ -199,25 +199,25 @@ def events_of(found: Report) -> dict[str, str]:
         at = max(mark.at, begin).astimezone(UTC)
         if found.period.length == 1:
             hour = local_hours(at.date())[at.hour]
-            texts[hour_label(hour)].append(_tell(mark, hour.date()))
+            texts[hour_label(hour)].append(_event_text(mark, hour.date()))
             continue
         # What lasts until midnight is not of the next day.
         last = max(at, (mark.until_at or at).astimezone(UTC) - timedelta(microseconds=1)).date()
         for day in found.period.days:
             if at.date() <= day <= last:
-                texts[day.isoformat()].append(_tell(mark, day))
+                texts[day.isoformat()].append(_event_text(mark, day))
     for some in texts.values():
         if len(some) > MOST_EVENTS:
             some[MOST_EVENTS:] = [f"and {len(some) - MOST_EVENTS} more"]
     return {place: "\n".join(some) for place, some in texts.items()}
 
 
-def _tell(mark: Mark, day: date) -> str:
+def _event_text(mark: Mark, day: date) -> str:
     """With its begin and its end in the reports' zone, and their dates where they are others."""
     zone = ZoneInfo(zone_name())
     moments = [one.astimezone(zone) for one in (mark.at, mark.until_at) if one is not None]
-    told = [f"{one:%H:%M}" if one.date() == day else f"{one:%-d %B %H:%M}" for one in moments]
-    return f"{'–'.join(told)} {mark.kind}: {mark.text}"
+    times = [f"{one:%H:%M}" if one.date() == day else f"{one:%-d %B %H:%M}" for one in moments]
+    return f"{'–'.join(times)} {mark.kind}: {mark.text}"
 
 
 def _rate_text(retried: int, messages: int) -> str:

@@ -54,7 +54,7 @@ class _Web(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return make
 
     def cut(self, has_ended: Event) -> None:
-        """Cut them when the time is over: a timeout of sockets begins anew with each byte."""
+        """Cut them when the time is over: a timeout of sockets begins again with each byte."""
         has_ended.wait(TIMEOUT_SECONDS)
         while not has_ended.wait(0.2):
             self.is_cut = True
