@@ -189,9 +189,12 @@ def request_reports(days: Iterable[date] = ()) -> tuple[list[date], list[date]]:
         noted = _noted_days(log) if nobody_imports else set()
         wanted = sorted(day for day in {*days, *noted} if EARLIEST_DAY <= day <= today)
         runs = {day: nightly.request_run(day) for day in wanted}
-        if noted:
+        busy = [day for day, run in runs.items() if run.state == RunState.RUNNING]
+        # A run that goes on may have read the log before: the day is requested again after it.
+        if noted and busy:
+            _write_days(log, busy)
+        elif noted:
             (log / DAYS_FILE).unlink()
-    busy = [day for day, run in runs.items() if run.state == RunState.RUNNING]
     return [day for day in runs if day not in busy], busy
 
 
@@ -209,7 +212,11 @@ def _noted_days(log: Path) -> set[date]:
 
 def _note_days(log: Path, days: Iterable[date]) -> None:
     """Durably, before the first line is in the log. Raises OSError."""
-    text = json.dumps(sorted(day.isoformat() for day in {*days, *_noted_days(log)}))
+    _write_days(log, {*days, *_noted_days(log)})
+
+
+def _write_days(log: Path, days: Iterable[date]) -> None:
+    text = json.dumps(sorted(day.isoformat() for day in days))
     aside = log / f"{DAYS_FILE}.new"
     with aside.open("w") as file:
         file.write(text)

@@ -122,8 +122,8 @@ class Command(BoardCommand):
             )
         for day in busy:
             self.stderr.write(
-                f"The report of {day} is in progress and may miss the new lines. Run "
-                f"manage.py run_nightly --date {day} afterwards."
+                f"The report of {day} is in progress and may miss the new lines. The "
+                "worker will compute it again."
             )
 
         cutoff = LOG.cutoff(datetime.now(UTC))

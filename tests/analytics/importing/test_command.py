@@ -118,6 +118,14 @@ def test_the_days_of_an_interrupted_import_are_requested_by_whoever_comes_next(
     ]
     assert not import_files.has_noted_days()
     assert request_reports() == ([], [])
+    # A run that goes on may have read the day before its new lines were there.
+    Run.objects.filter(day=NOON.date()).update(state=RunState.RUNNING)
+    import_files._note_days(event_log, [NOON.date()])
+    assert request_reports() == ([], [NOON.date()])
+    Run.objects.update(state=RunState.DONE)
+    assert requested.claim_own("w") is None
+    assert Run.objects.get(day=NOON.date()).state == RunState.REQUESTED
+    assert not import_files.has_noted_days()
 
 
 def test_a_topology_that_cannot_be_read_is_named_and_the_others_read_the_trace(
