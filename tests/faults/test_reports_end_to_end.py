@@ -276,6 +276,8 @@ def test_ten_minutes_of_two_thousand_messages_a_second_are_within_their_stated_e
     assert total.measured + unmeasured == sent
     # What was measured is off by no more than the error that the report states.
     both = sorted(recorded[name] - bare[name] for name in recorded.keys() & bare.keys())
+    # A twentieth is measured by both; under this load the recorder may measure none, and says so.
+    assert both or total.measured < 1_000
     if both:
         error = total.measure_error()
         assert error is not None
