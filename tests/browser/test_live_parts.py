@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from analytics.scheduled import projection
 from delayboard.models import BatchState, ItemState, ReplayBatch
@@ -88,6 +88,21 @@ def test_a_diagram_is_zoomed_by_buttons_keys_and_wheel_and_moved(
     expect(now).to_have_text("100 %")
 
 
+def test_a_box_is_opened_by_enter_after_the_diagram_was_dragged(page: Page, broker: Broker) -> None:
+    know(broker, Queue("dead"), Queue("orders"))
+    page.goto(reverse("topology:vhost", args=[broker.slug]))
+    box, page_before = page.locator("svg.graph a").first, page.url
+    # Dragging by a box does not open it.
+    box.hover()
+    page.mouse.down()
+    page.mouse.move(50, 300, steps=3)
+    box.hover()
+    page.mouse.up()
+    assert page.url == page_before
+    box.press("Enter")
+    expect(page).not_to_have_url(page_before)
+
+
 def test_new_rows_of_scheduled_appear_unless_they_are_held(page: Page, broker: Broker) -> None:
     topology = make_pair(broker)
     Topology.objects.update(state=State.APPLIED)
@@ -113,3 +128,20 @@ def test_new_rows_of_scheduled_appear_unless_they_are_held(page: Page, broker: B
     expect(rows).to_have_count(2, timeout=20_000)
     page.locator("input[data-select-all]").check()
     expect(page.locator("[data-selected-count]")).to_have_text("2 selected")
+    page.locator("input[data-select-all]").uncheck()
+    # Nothing moves either when a row is selected while the page is being fetched.
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur()")
+    fetched: list[Route] = []
+    page.route("**/scheduled/", lambda route: fetched.append(route), times=1)
+    with page.expect_request("**/scheduled/", timeout=20_000):
+        enter("third")
+    rows.first.locator("input[data-select]").check()
+    with page.expect_event("requestfinished"):
+        fetched[0].continue_()
+    expect(page.locator("[data-live-held]")).to_be_visible()
+    expect(rows).to_have_count(2)
+    rows.first.locator("input[data-select]").uncheck()
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur()")
+    expect(rows).to_have_count(3, timeout=20_000)
