@@ -131,7 +131,10 @@ class Point:
 
     @property
     def label(self) -> str:
-        return f"{timezone.localtime(self.at):%-d %b %H:%M}"
+        """Of one point only: a time that the clocks repeat has its time zone."""
+        local = timezone.localtime(self.at)
+        is_repeated = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
+        return f"{local:%-d %b %H:%M %Z}" if is_repeated else f"{local:%-d %b %H:%M}"
 
     @property
     def rates(self) -> list[float | None]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models import F
 from django.urls import reverse
+from django.utils import timezone
 
 from delayboard.models import QueueSample
 from delayboard.queue_history import QueueHistory, QueueSampler, read_history
@@ -83,6 +84,20 @@ def test_a_queue_that_is_deleted_unseen_has_no_depth_after_that(broker: Broker) 
 def test_totals_are_unknown_where_a_depth_is(broker: Broker) -> None:
     look(QueueSampler(), broker, 0, a=numbers(7), b=QueueNumbers(messages=None))
     assert QueueSample.objects.get(queue="").messages is None
+
+
+def test_an_hour_that_the_clocks_repeat_has_two_places(broker: Broker) -> None:
+    begin = datetime(2026, 10, 24, 23, tzinfo=UTC)
+    with timezone.override("Europe/Berlin"):
+        points = read_history(broker, "a", "1", begin + timedelta(hours=3)).points
+        labels = [point.label for point in points]
+    assert labels[-13::4] == [
+        "25 Oct 01:00",
+        "25 Oct 02:00 CEST",
+        "25 Oct 02:00 CET",
+        "25 Oct 03:00",
+    ]
+    assert len(labels) == len(set(labels))
 
 
 def test_a_silent_broker_and_a_very_large_one_have_no_history_of_queues(broker: Broker) -> None:
