@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -112,10 +113,16 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _route(row: ScheduledMessage, shown: lines.MessagePage, now: datetime) -> dict[str, Any]:
-    """Its route in the broker as it is now, drawn with the queue in which it should be."""
+    """Its route in the broker as it is now, drawn with the queue in which it should be.
+
+    Not for readers from whom a header is hidden.
+    """
     known = snapshots.latest(row.broker_id)
     if known is None or known.snapshot is None or row.entered_at is None:
         return {}
+    if shown.line.headers != json.loads(row.headers_json):
+        # Bindings may match what is hidden: the route would be another, or tell the reader of it.
+        return {"hides_route": True}
     question = Question(row.exchange, row.routing_key, shown.line.headers)
     answer = trace(question, row.broker, known.snapshot)
     if not len(answer.path):

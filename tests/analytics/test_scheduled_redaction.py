@@ -21,6 +21,8 @@ from django.urls import reverse
 from analytics.models import ScheduledMessage
 from analytics.scheduled import projection
 from tests.analytics.builders import an_entry, ms
+from tests.site.page_setup import know
+from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Grant, RedactionKind, RedactionRule, Role, Topology
 
 pytestmark = pytest.mark.both_databases
@@ -114,6 +116,25 @@ def test_what_is_hidden_from_a_reader_is_on_no_page_and_in_no_export(
         data = client.get(reverse("analytics:scheduled"), query).getvalue().decode()
         assert not any(secret in data for secret in SECRETS)
         assert HIDDEN in data
+
+
+def test_the_route_of_a_message_is_not_drawn_by_hidden_headers(topology: Topology) -> None:
+    """A headers exchange sends it where what the reader sees would not."""
+    matched = Arguments({"x-match": "all", "Authorization": "s3cret"})
+    know(
+        topology.broker,
+        Exchange("by", "headers"),
+        Queue("vault"),
+        Binding("by", "vault", "", arguments=matched),
+    )
+    entry = an_entry("main-1", LATER, **reported() | {"exchange": "by", "routing_key": ""})
+    projection.project(topology, [entry])
+    client = reader(Role.VIEWER)
+    assert "Route as diagram" in message_page(client)
+    assert "The route is not drawn" not in message_page(client)
+    hide("authorization")
+    assert "Route as diagram" not in message_page(client)
+    assert "The route is not drawn" in message_page(client)
 
 
 def test_an_admin_sees_all_of_it(topology: Topology, other: Topology) -> None:
