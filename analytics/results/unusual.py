@@ -13,7 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
 from math import log, sqrt
+from operator import itemgetter
 from statistics import NormalDist, median
 
 from analytics import buckets
@@ -280,22 +282,19 @@ def find_unusual(
     gaps = Gap.objects.filter(until_at__gt=begin, from_at__lt=end)
     for slug, since, until in gaps.values_list("topology__slug", "from_at", "until_at"):
         unrecorded[slug].update(whole_hours(max(since, begin), min(until, end)))
-    before: defaultdict[tuple[str, str], dict[date, Figures]] = defaultdict(dict)
     tests: list[Comparison] = []
     in_order = rows.order_by("broker", "topology").values_list(
         "broker", "topology", "day", "figures"
     )
-    for broker, topology, of_day, stored in in_order.iterator():
-        place = (broker, topology)
-        if place not in before:
-            # One topology's days are enough to hold.
-            for done, days in before.items():
-                tests += compare(day, *done, figures[done], days, unrecorded[done[1]])
-            before.clear()
-        if place in figures:
-            before[place].setdefault(of_day, Figures()).add_stored(stored)
-    for done, days in before.items():
-        tests += compare(day, *done, figures[done], days, unrecorded[done[1]])
+    # One topology's days are enough to hold.
+    for (broker, topology), of_place in groupby(in_order.iterator(), key=itemgetter(0, 1)):
+        if (broker, topology) not in figures:
+            continue
+        days: dict[date, Figures] = {}
+        for *_, of_day, stored in of_place:
+            days.setdefault(of_day, Figures()).add_stored(stored)
+        now = figures[broker, topology]
+        tests += compare(day, broker, topology, now, days, unrecorded[topology])
     found = []
     for one, first_hour, last_hour in join_hours(select_unusual(tests)):
         low, high = one.verdict.usual
