@@ -48,6 +48,12 @@ def open_topology(
     return topology
 
 
+def require_format(format: str, known: Iterable[str]) -> None:
+    """Raises Problem for a form that an operation does not write."""
+    if format not in known:
+        raise Problem(422, f"Send one of {', '.join(known)}.", {"format": "Unknown."})
+
+
 def require_operator(request: HttpRequest) -> None:
     """Raises PermissionDenied for who operates no broker."""
     if not access.visible_brokers(request.user, Role.OPERATOR).exists():

@@ -13,7 +13,15 @@ from ninja import Router, Status
 from analytics.events import clean
 from analytics.views.streaming import download
 from delayboard.api import schemas
-from delayboard.api.guard import answers, list_page, make_page, needs, open_broker, require_name
+from delayboard.api.guard import (
+    answers,
+    list_page,
+    make_page,
+    needs,
+    open_broker,
+    require_format,
+    require_name,
+)
 from delayboard.api.problem import Problem
 from delayboard.dead_letters import discard, export_messages
 from delayboard.dead_letters.import_messages import import_messages
@@ -146,8 +154,7 @@ def list_parked(
 def export_parked(request: HttpRequest, broker: str, q: str = "", format: str = "jsonl") -> Any:
     """All parked messages that match, with headers and body, as JSON lines or csv."""
     row = open_broker(request, broker, Role.OPERATOR, changes=False)
-    if format not in FORMS:
-        raise Problem(422, f"Send one of {', '.join(FORMS)}.", {"format": "Unknown."})
+    require_format(format, FORMS)
     query = q.replace("\x00", "").strip()
     rows = matching(request.user, row, query)
     lines = export_messages.export_audited(request.user, row, format, query, rows)

@@ -18,7 +18,7 @@ from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
 from analytics.views.scheduled import export_list
 from delayboard.api import schemas
-from delayboard.api.guard import answers, list_page, make_page, needs, require_name
+from delayboard.api.guard import answers, list_page, make_page, needs, require_format, require_name
 from delayboard.api.problem import Problem
 from delayboard.changes import request as changes
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
@@ -83,8 +83,7 @@ def export_scheduled(
 ) -> HttpResponse:
     """All waiting messages that match, as JSON lines or csv."""
     now = datetime.now(UTC)
-    if format not in FORMS:
-        raise Problem(422, f"Send one of {', '.join(FORMS)}.", {"format": "Unknown."})
+    require_format(format, FORMS)
     brokers, filters, hidden = _read_filter(request, now)
     answer: Any = export_list(request, brokers, filters, format, now, hidden)
     return answer  # type: ignore[no-any-return]

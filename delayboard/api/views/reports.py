@@ -23,9 +23,9 @@ from delayboard.api.guard import (
     needs,
     open_broker,
     open_topology,
+    require_format,
     require_operator,
 )
-from delayboard.api.problem import Problem
 from topology import access, audit
 from topology.database.paging import read_slice
 from topology.delays import read_moment
@@ -57,8 +57,7 @@ def get_report_document(
     request: HttpRequest, day: str, broker: str = "", format: str = "text"
 ) -> HttpResponse:
     """The same as a document: text, or html as it is sent by mail."""
-    if format not in ("text", "html"):
-        raise Problem(422, "Send one of text, html.", {"format": "Unknown."})
+    require_format(format, ("text", "html"))
     found = _read_report(request, day)
     if format == "html":
         return HttpResponse(as_html(found))
