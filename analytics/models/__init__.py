@@ -1,4 +1,4 @@
-"""The rows of analytics: what waits, counters, facts, gaps, annotations, runs, results, reports."""
+"""The rows of analytics: messages, counters, facts, gaps, annotations, runs, results, reports."""
 
 from __future__ import annotations
 

@@ -154,9 +154,7 @@ def open_server(options: Mapping[str, Any]) -> Server | None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput("--server needs an address such as https://board.example.com.")
     if parts.scheme == "http" and not options["insecure"] and not _is_loopback(parts.hostname):
-        raise BadInput(
-            "The token would be readable on its way. Use https in --server, or --insecure."
-        )
+        raise BadInput("The token would be sent unencrypted. Use https in --server, or --insecure.")
     if file is None:
         raise BadInput("--server needs --token-file. The page Tokens creates a token.")
     try:
