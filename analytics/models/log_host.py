@@ -5,16 +5,26 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import models
-from django.utils import timezone
+from django.db.models import Q
+from django.db.models.functions import Now
 
 # A worker reports every few seconds.
 SILENT = timedelta(seconds=30)
 
 
+class LogHosts(models.Manager["LogHost"]):
+    def get_queryset(self) -> models.QuerySet[LogHost]:
+        """With `is_silent`, which the database decides: `seen_at` is of its clock."""
+        is_silent = Q(has_ended=False, seen_at__lt=Now() - SILENT)
+        return super().get_queryset().annotate(**{"is_silent": is_silent})
+
+
 class LogHost(models.Model):
     """A machine with an event log of its own; `name` is that of the log.
 
-    `unread_since` is when the oldest line was recorded that is not in the index, as of `seen_at`.
+    `seen_at` is by the database's clock, as the clocks of hosts may differ. `unread_since` is when
+    the oldest line was recorded that is not in the index, as of `seen_at` and by the same clock.
+    `is_silent`: killed or cut off, so that nobody knows what it recorded since.
     `unsent_since` is the begin of the oldest hour with lines that are not at LOG_URL; `is_sending`
     is false where LOG_URL is not set. `has_ended` when the worker was stopped and not killed.
     `keys` is a fingerprint of the secret keys. `clock_ms` is its clock minus the database's.
@@ -30,6 +40,9 @@ class LogHost(models.Model):
     unsent_bytes = models.BigIntegerField(default=0)
     keys = models.CharField(max_length=40, blank=True)
     clock_ms = models.BigIntegerField(db_default=0)
+    is_silent: bool
+
+    objects = LogHosts()
 
     class Meta:
         ordering = ("name",)
@@ -37,16 +50,11 @@ class LogHost(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def is_silent(self) -> bool:
-        """Killed or cut off: nobody knows what it recorded since."""
-        return not self.has_ended and timezone.now() - self.seen_at > SILENT
-
 
 def count_live(name: str) -> int:
     """How many hosts have a worker now, with this one."""
     others = LogHost.objects.exclude(name=name).filter(has_ended=False)
-    return 1 + others.filter(seen_at__gt=timezone.now() - SILENT).count()
+    return 1 + others.filter(seen_at__gt=Now() - SILENT).count()
 
 
 class SentPart(models.Model):

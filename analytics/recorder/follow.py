@@ -20,6 +20,7 @@ from time import monotonic
 from django import db
 from django.conf import settings
 from django.db import DataError, IntegrityError, connection, transaction
+from django.db.models.functions import Now
 
 from analytics import facts, minutes, observation
 from analytics.events import PROBE, MessageEvent
@@ -113,17 +114,18 @@ class Follower:
         """Report to the other hosts that this one lives, and what of its log is not read yet."""
         if has_ended:
             self._find_grown()
-        unread_since = (self._last_at or datetime.now(UTC)) if self._behind_bytes else None
+        skew = measure_skew()
+        unread_since = (self._last_at or datetime.now(UTC)) - skew if self._behind_bytes else None
         LogHost.objects.update_or_create(
             name=self._host,
             defaults={
-                "seen_at": datetime.now(UTC),
+                "seen_at": Now(),
                 "has_ended": has_ended,
                 "unread_since": unread_since,
                 "unread_bytes": self._behind_bytes,
                 "is_sending": bool(settings.SHARED_LOG_URL),
                 "keys": settings.KEYS_FINGERPRINT,
-                "clock_ms": measure_skew() // timedelta(milliseconds=1),
+                "clock_ms": skew // timedelta(milliseconds=1),
             },
         )
 

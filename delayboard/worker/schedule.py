@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 from django.conf import settings
+from django.db.models.functions import Now
 
 from analytics import nightly, shared_log
 from analytics.models import LogHost, Run
@@ -67,7 +68,7 @@ def request_due_runs(**_: object) -> dict[str, object]:
     now = datetime.now(UTC)
     for day in find_missing_days(now, settings.EVENT_LOG):
         if now > settled_at(day) + WAITED_FOR_HOSTS or not LogHost.objects.filter(
-            seen_at__gt=now - SILENT, unsent_since__lt=complete_at(day)
+            seen_at__gt=Now() - SILENT, unsent_since__lt=complete_at(day)
         ):
             nightly.request_run(day)
     return {"last_day": due_day(now).isoformat()}

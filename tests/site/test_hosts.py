@@ -6,6 +6,7 @@ from datetime import timedelta
 from io import StringIO
 
 import pytest
+import time_machine
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -14,6 +15,8 @@ from pytest_django import Settings
 
 from analytics.log import name_of, take_lock
 from analytics.models import LogHost
+from analytics.models.log_host import count_live
+from analytics.recorder.follow import Follower
 from delayboard.models import BackgroundTask
 from delayboard.now.system import find_host_problems, list_hosts
 from tests.builders import make_broker, make_user
@@ -88,6 +91,23 @@ def test_the_lines_say_what_is_not_in_the_list() -> None:
         "none",
         ("Recorder of orders",),
     )
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_hosts_agree_on_who_lives_whatever_their_clocks_say(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory, hours: int
+) -> None:
+    settings.EVENT_LOG = tmp_path_factory.mktemp("log")
+    wrong, other_clock = name_of(settings.EVENT_LOG), timezone.now() + timedelta(hours=hours)
+    change("web2", seen_at=timezone.now() - timedelta(minutes=1))
+    with time_machine.travel(other_clock):
+        Follower(settings.EVENT_LOG).report()
+        seen_there = {line.host.name: line.status for line in list_hosts([])}
+        assert count_live(wrong) == 2
+    assert seen_there == {line.host.name: line.status for line in list_hosts([])}
+    assert seen_there == {wrong: "Running", "web1": "Running", "web2": "No heartbeat"}
+    assert count_live("web1") == 2
 
 
 def printed(*arguments: str) -> str:
