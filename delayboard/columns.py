@@ -18,23 +18,37 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "size": "Size",
     },
     "retrying": {"reason": "Reason", "topology": "Topology", "delay": "Delay"},
+    "dead_letters": {"published": "Published to", "trend": "Trend"},
+    "parked_messages": {
+        "published": "Published to",
+        "deaths": "Deaths",
+        "died": "Last death",
+        "size": "Size",
+    },
     "replays": {"selection": "Selection", "broker": "Broker", "prepared": "Prepared"},
 }
 # Of a list that has more than fit beside each other.
 SHOWN_AT_FIRST = {"scheduled": ("topology", "attempt", "delay")}
 
 
-def read_columns(user: Any, name: str) -> Collection[str]:
-    """The columns of a list that the user sees, in no order."""
-    known = COLUMNS[name]
+def read_columns(user: Any, name: str, asked: str | None = None) -> Collection[str]:
+    """The columns of a list that the user sees, in no order.
+
+    `asked` are those of the address, separated by commas, which go before the chosen ones.
+    """
+    if asked is not None:
+        return choose_known(name, asked.split(","))
     found = Preference.objects.filter(user=user).values_list("columns", flat=True).first() or {}
-    chosen = found.get(name, SHOWN_AT_FIRST.get(name, known))
-    return frozenset(chosen) & known.keys()
+    return choose_known(name, found.get(name, SHOWN_AT_FIRST.get(name, COLUMNS[name])))
+
+
+def choose_known(name: str, chosen: Collection[str]) -> list[str]:
+    """Those of the columns that the list has, in its order."""
+    return [one for one in COLUMNS[name] if one in chosen]
 
 
 def choose_columns(user: Any, name: str, chosen: Collection[str]) -> None:
     """Store which columns of a list the user sees; unknown ones are left out."""
-    columns = [one for one in COLUMNS[name] if one in chosen]
     row, _ = Preference.objects.get_or_create(user=user)
-    row.columns = {**row.columns, name: columns}
+    row.columns = {**row.columns, name: choose_known(name, chosen)}
     row.save(update_fields=["columns"])

@@ -19,7 +19,7 @@ from delayboard.views import (
     demo,
     firehose,
     now,
-    saved_searches,
+    saved_views,
     scheduled_changes,
     search,
 )
@@ -78,7 +78,6 @@ _dead_letters = [
     path("parkings/<int:pk>/", parking.parking, name="parking"),
     path("parkings/<int:pk>/cancel/", parking.parking_cancel, name="parking_cancel"),
     path("parked/", messages.parked_messages, name="parked_messages"),
-    path("searches/", saved_searches.change_saved_searches, name="saved_searches"),
     path("parked/export/", transfer.parked_messages_export, name="parked_messages_export"),
     path("parked/import/", transfer.parked_messages_import, name="parked_messages_import"),
     path("parked/replay/", draft.parked_messages_replay, name="parked_messages_replay"),
@@ -180,6 +179,7 @@ urlpatterns = [
         name="second_factor_reset",
     ),
     path("preferences/", account.preferences, name="preferences"),
+    path("preferences/views/", saved_views.change_saved_views, name="saved_views"),
     path("preferences/columns/<slug:name>/", account.list_columns, name="list_columns"),
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.

@@ -23,7 +23,7 @@ from delayboard.models.parked_search import (
     ParkedField,
     ParkedPosition,
     ParkedText,
-    SavedSearch,
+    SavedView,
     SearchedList,
 )
 from delayboard.models.parking import ParkedChange, Parking, ParkSession

@@ -84,28 +84,46 @@ class SearchedList(models.TextChoices):
     PARKED_MESSAGES = "parked_messages", "Parked messages"
     SCHEDULED = "scheduled", "Scheduled"
     FINDINGS = "findings", "Findings"
+    RETRYING = "retrying", "Retrying"
+    DEAD_LETTERS = "dead_letters", "Dead letters"
+    REPLAYS = "replays", "Replays"
 
 
-class SavedSearch(models.Model):
-    """`query` is in the query language of parked messages; of other lists their query string."""
+class SavedView(models.Model):
+    """A list as a person wants to see it again.
+
+    Without an `owner` it is shared with everybody of its broker; without a `broker` it is of all
+    brokers. `query` is in the query language of parked messages; of other lists their query string.
+    `display` has the chosen columns, and the order where `query` cannot have it, as a query string.
+    """
 
     searched = models.CharField(
         max_length=20, choices=SearchedList.choices, default=SearchedList.PARKED_MESSAGES
     )
-    broker = models.ForeignKey(Broker, models.CASCADE)
+    broker = models.ForeignKey(Broker, models.CASCADE, null=True)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, null=True, related_name="saved_views"
+    )
     name = models.CharField(max_length=100)
     query = models.CharField(max_length=2000)
+    display = models.CharField(max_length=500, blank=True, default="", db_default="")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        # The version before, whose rows are shared views, still runs during an upgrade.
+        db_table = "delayboard_savedsearch"
         ordering = ("name",)
         constraints = (
             models.UniqueConstraint(
-                fields=("broker", "searched", "name"), name="one_search_per_name"
+                fields=("broker", "searched", "name"),
+                condition=models.Q(owner=None),
+                name="one_shared_view_per_name",
+            ),
+            models.UniqueConstraint(
+                fields=("owner", "searched", "name"), name="one_own_view_per_name"
             ),
         )
-        verbose_name_plural = "saved searches"
 
     def __str__(self) -> str:
         return self.name

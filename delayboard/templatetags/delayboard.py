@@ -265,15 +265,18 @@ register.filter("bytesize", format_bytes)
 
 @register.simple_tag(takes_context=True)
 def shown_columns(context: Context, name: str) -> Collection[str]:
-    """The columns of a list that the user has chosen."""
-    return read_columns(context["request"].user, name)
+    """The columns of a list that the address names, or that the user has chosen."""
+    request = context["request"]
+    return read_columns(request.user, name, request.GET.get("columns"))
 
 
 @register.inclusion_tag("_partials/_columns.html", takes_context=True)
 def column_menu(context: Context, name: str, shown: Collection[str]) -> dict[str, Any]:
     request = context["request"]
     lines = [(key, label, key in shown) for key, label in COLUMNS[name].items()]
-    return {"name": name, "lines": lines, "request": request, "csrf_token": context["csrf_token"]}
+    # What is chosen now goes before what a saved view showed.
+    here = request.path + query(context, columns=None)
+    return {"name": name, "lines": lines, "next": here, "csrf_token": context["csrf_token"]}
 
 
 @register.filter

@@ -17,7 +17,7 @@ from delayboard.models import (
     QueueDepth,
     RedactionKind,
     RedactionRule,
-    SavedSearch,
+    SavedView,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker, ClientConvention, Role, Work, WorkState
@@ -88,13 +88,13 @@ def binary(broker: Broker, queue: str) -> ParkedMessage:
 
 
 def rules(broker: Broker, user: User, names: list[str]) -> None:
-    """What is hidden from whom, and the searches that people kept."""
+    """What is hidden from whom, and the views that people share."""
     for number, name in enumerate(names):
         kind = RedactionKind.values[number % 2]
         RedactionRule.objects.create(
             broker=broker, kind=kind, pattern=f"secret-{name}"[:255], least_role=Role.OPERATOR
         )
-        SavedSearch.objects.create(
+        SavedView.objects.create(
             broker=broker, name=name[:100], query=f"queue:{number}", created_by=user
         )
 

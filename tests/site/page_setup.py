@@ -159,7 +159,6 @@ def actions(pair: Topology) -> dict[str, str]:
         "dead_letter_queue_decide": reverse("dead_letter_queue_decide", args=["test-broker"]),
         "message_group_edit": reverse("message_group_edit", args=["test-broker", 1]),
         "undo_merge": reverse("undo_merge", args=["test-broker", 1]),
-        "saved_searches": reverse("saved_searches", args=["test-broker"]),
         "parked_messages_discard": reverse("parked_messages_discard", args=["test-broker"]),
         "parked_messages_restore": reverse("parked_messages_restore", args=["test-broker"]),
         "parked_messages_import": reverse("parked_messages_import", args=["test-broker"]),

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.models import MessageGroup, ParkedMessage, RedactionRule, SavedSearch
+from delayboard.models import MessageGroup, ParkedMessage, RedactionRule, SavedView
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.page_setup import know, signed_in, text_of
 from topology.definitions import Queue
@@ -158,7 +158,7 @@ def test_words_find_no_group_by_what_is_hidden(parked_message: ParkedMessage, ro
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-def test_saved_searches_do_not_tell_it(
+def test_shared_views_do_not_tell_it(
     parked_message: ParkedMessage, broker: Broker, role: Role
 ) -> None:
     for name, query in (
@@ -166,7 +166,7 @@ def test_saved_searches_do_not_tell_it(
         ("two", "SecretWord"),
         ("three", "queue:dead"),
     ):
-        SavedSearch.objects.create(broker=broker, name=name, query=query)
+        SavedView.objects.create(broker=broker, name=name, query=query)
     client = signed_in(role)
     assert "SecretWord" in of(client, "parked_messages")
     hide("*exception*")

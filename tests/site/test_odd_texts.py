@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.models import MessageGroup, RedactionRule, SavedSearch
+from delayboard.models import MessageGroup, RedactionRule, SavedView
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import know, signed_in
 from tests.topology.builders import a_queue
@@ -16,6 +16,7 @@ from topology.models import Broker, Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
+VIEWS = "/preferences/views/?broker=test-broker"
 # The last is half of a surrogate pair, as UTF-8 would write it.
 ODD = [b"a\x00b", b"\xff\xfe", b"\xed\xa0\x80"]
 
@@ -27,7 +28,7 @@ def sent(client: Client, name: str, values: dict[str, bytes | str], *args: Any) 
         for key, value in values.items()
     ]
     body = "&".join(f"{key}=" + "".join(f"%{byte:02X}" for byte in value) for key, value in pairs)
-    address = reverse(name, args=["test-broker", *args])
+    address = VIEWS if name == "saved_views" else reverse(name, args=["test-broker", *args])
     form = "application/x-www-form-urlencoded"
     return client.post(address, body, content_type=form, follow=True)
 
@@ -43,9 +44,9 @@ def admin(broker: Broker) -> Client:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("saved_searches", ("name", "q")),
-        ("saved_searches", ("q",)),
-        ("saved_searches", ("delete",)),
+        ("saved_views", ("name", "q")),
+        ("saved_views", ("q",)),
+        ("saved_views", ("delete",)),
         ("dead_letter_queue_decide", ("name",)),
         ("dead_letter_queue_decide", ("name", "next")),
         ("redaction_rule_change", ("pattern",)),
@@ -68,7 +69,7 @@ def test_nothing_that_is_sent_breaks_a_page(
     admin: Client, odd: bytes, name: str, fields: tuple[str, ...]
 ) -> None:
     values: dict[str, dict[str, bytes | str]] = {
-        "saved_searches": {"name": "search", "q": "reason:x"},
+        "saved_views": {"list": "parked_messages", "name": "search", "q": "reason:x"},
         "dead_letter_queue_decide": {"name": "dead", "confirmed": "1"},
         "redaction_rule_change": {"kind": "header", "pattern": "x", "least_role": "3"},
         "client_convention_save": {"name": "shop", "known_by": "x-q", "queue": "x-q", "try": "1"},
@@ -80,7 +81,7 @@ def test_nothing_that_is_sent_breaks_a_page(
     answer = sent(admin, name, known | dict.fromkeys(fields, odd))
     assert answer.status_code in (200, 400, 404)
     for row in (
-        *SavedSearch.objects.values_list("name", "query"),
+        *SavedView.objects.values_list("name", "query"),
         *RedactionRule.objects.values_list("pattern"),
     ):
         assert all("\x00" not in text for text in row)

@@ -11,7 +11,7 @@ from django.urls import reverse
 from delayboard.dead_letters.parked.store import change_parked_messages
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import listing
-from delayboard.models import ParkedMessage, ParkedState, RedactionKind, RedactionRule, SavedSearch
+from delayboard.models import ParkedMessage, ParkedState, RedactionKind, RedactionRule, SavedView
 from tests.builders import make_broker
 from tests.delayboard.search.builders import index, put
 from tests.site.page_setup import signed_in, text_of
@@ -207,23 +207,28 @@ def test_parked_messages_that_are_not_indexed_yet_are_counted_and_the_newest_ind
     assert "not indexed yet" not in page(signed_in(Role.OPERATOR), q="header.tenant:42")
 
 
-def test_a_search_is_saved_listed_and_deleted(three: list[ParkedMessage]) -> None:
+def test_a_view_is_saved_listed_and_deleted(three: list[ParkedMessage]) -> None:
     operator = signed_in(Role.OPERATOR)
-    address = reverse("saved_searches", args=["test-broker"])
-    values = {"name": "Tenant <42>", "q": "header.tenant:42"}
+    address = reverse("saved_views") + "?broker=test-broker"
+    view = {"list": "parked_messages", "sort": "parked", "columns": "size"}
+    values = view | {"name": "Tenant <42>", "q": "header.tenant:42", "shared": "1"}
     text = text_of(operator.post(address, values, follow=True))
-    assert "The search “Tenant &lt;42&gt;” is saved." in text
+    assert "The view “Tenant &lt;42&gt;” is saved." in text
     assert shown(text) == ["third"]
-    assert '/parked/?q=header.tenant%3A42"' in page(signed_in(Role.VIEWER))
+    assert ">Size<" in text
+    assert ">Deaths<" not in text
+    saved = "/parked/?q=header.tenant%3A42&amp;columns=size&amp;sort=parked"
+    assert f'{saved}"' in page(signed_in(Role.VIEWER))
     assert "already" in text_of(operator.post(address, values, follow=True))
-    for wrong in ({"name": "", "q": "x"}, {"name": "x", "q": ""}, {"name": "x", "q": "foo:1"}):
-        assert "Nothing was saved." in text_of(operator.post(address, wrong, follow=True))
-    row = SavedSearch.objects.get()
-    text_of(operator.post(address, {"delete": row.pk}, follow=True))
-    assert "already deleted" in text_of(operator.post(address, {"delete": row.pk}, follow=True))
-    actions = AuditEntry.objects.filter(action__startswith="search")
-    assert [one.action for one in actions.order_by("pk")] == ["search saved", "search deleted"]
-    assert signed_in(Role.VIEWER).post(address, values).status_code == 403
+    for wrong in ({"name": "", "q": "x"}, {"name": "x", "q": "foo:1"}):
+        text = text_of(operator.post(address, view | wrong, follow=True))
+        assert "Nothing was saved." in text
+    row = SavedView.objects.get()
+    text_of(operator.post(address, view | {"delete": row.pk}, follow=True))
+    text = text_of(operator.post(address, view | {"delete": row.pk}, follow=True))
+    assert "already deleted" in text
+    actions = AuditEntry.objects.filter(action__contains="view").order_by("pk")
+    assert [one.action for one in actions] == ["view shared", "shared view deleted"]
 
 
 def test_an_export_is_imported_by_an_admin_and_once(three: list[ParkedMessage]) -> None:

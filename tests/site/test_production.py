@@ -46,7 +46,6 @@ NOT_ASKED = {
     "check_queues",
     "dead_letter_queue_decide",
     "message_group_edit",
-    "saved_searches",
     "parked_messages_restore",
     "parked_messages_import",
     "parked_messages_change_cancel",

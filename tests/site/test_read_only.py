@@ -86,7 +86,7 @@ def test_an_action_is_refused_with_one_sentence_and_reading_goes_on(
     assert denied.status_code == 403
     assert SENTENCE in denied.content.decode()
     assert "another role" not in denied.content.decode()
-    saved = admin.post(reverse("saved_searches", args=[broker.slug]), {"name": "a", "q": "b"})
+    saved = admin.post(reverse("saved_views"), {"list": "scheduled", "name": "a"})
     assert saved.status_code == 302
     assert admin.get("/permissions/").content.decode().count("Test broker is read-only.") >= 4
 

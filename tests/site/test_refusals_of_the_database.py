@@ -10,7 +10,7 @@ from django.test import Client
 
 from delayboard.asgi import application
 from delayboard.live.guard import TRY_AGAIN_LATER
-from delayboard.models import SavedSearch
+from delayboard.models import SavedView
 from tests.builders import make_broker, make_user, refuse_full_disk
 from topology import audit
 from topology.models import AuditEntry, Broker, Role
@@ -38,16 +38,18 @@ def test_an_action_that_is_refused_says_why_and_logs_one_line(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(SavedSearch, "save", refuse_full_disk)
-    address = f"/dead-letters/{broker.slug}/searches/"
-    answer = client.post(address, {"name": "mine", "q": "reason:expired"})
+    monkeypatch.setattr(SavedView, "save", refuse_full_disk)
+    address = "/preferences/views/"
+    answer = client.post(address, {"list": "scheduled", "name": "mine"})
     text = answer.content.decode()
     assert (answer.status_code, FULL in text) == (503, True)
     assert "may be partly done" in text
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in lines] == [f"POST {address} by ada failed: {FULL}"]
     assert lines[0].exc_info is None
-    plain = client.post(address, {"name": "mine", "q": "x"}, headers={"Accept": "text/plain"})
+    plain = client.post(
+        address, {"list": "scheduled", "name": "mine"}, headers={"Accept": "text/plain"}
+    )
     assert (plain.status_code, plain.content.decode()) == (503, FULL)
 
 
