@@ -119,10 +119,9 @@ def _run_once(request: HttpRequest, path: str, token: ApiToken, key: str) -> Htt
     except IntegrityError:
         first = ApiAnswer.objects.filter(token=token, key=key).first()
         if first is None:
-            sentence = (
+            return _wait(
                 "The first request with this Idempotency-Key was just refused. Send it again."
             )
-            return answer_problem(Problem(409, sentence))
         return _repeat(first, digest)
     answer = _run(request, path)
     if isinstance(answer, ProblemResponse) and not answer.is_unknown:
@@ -141,11 +140,17 @@ def _repeat(row: ApiAnswer, digest: str) -> HttpResponse:
         sentence = "Another request has this Idempotency-Key. Send a new key."
         return answer_problem(Problem(422, sentence))
     if row.status is None:
-        sentence = (
+        return _wait(
             "The first request with this Idempotency-Key has no answer yet, or its process ended. "
             "Check what it changed before you send a new key."
         )
-        return answer_problem(Problem(409, sentence))
     answer = HttpResponse(open_secret(row.body), status=row.status, headers=row.headers)
     answer["Idempotent-Replayed"] = "true"
+    return answer
+
+
+def _wait(sentence: str) -> HttpResponse:
+    """Unlike other problems 409: the same request may get another answer in a second."""
+    answer = answer_problem(Problem(409, sentence))
+    answer["Retry-After"] = "1"
     return answer

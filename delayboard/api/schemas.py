@@ -292,20 +292,26 @@ class Publishing(Body):
 
 
 class Prediction(Schema):
-    """The line `predicted` of `publish --json`."""
+    """The line `predicted` of `publish --json`, and the broker that it is for."""
 
+    broker: str
     state: str
     sentence: str
 
 
 class Publication(Schema):
-    """`state` is sending, confirmed, refused or unknown; `sentence` says what was observed."""
+    """`state` is sending, confirmed, refused or unknown; `sentence` says what was observed.
+
+    `mark` is sending, waiting, arrived, late, lost or not_observed; `is_settled` ends it.
+    """
 
     id: UUID
     broker: str
     topology: str | None
     state: str
     sentence: str
+    mark: str
+    is_settled: bool
     error: str
     message_id: str
     created_at: datetime
@@ -313,14 +319,18 @@ class Publication(Schema):
 
 
 class PublishJob(Schema):
+    """`returned` were not published, `unknown` possibly, for the reason `returned_why`."""
+
     id: UUID
     broker: str
     state: str
     number: int
     published: int
     returned: int
+    returned_why: str
     unknown: int
     repeated: int
+    error: str
 
 
 class DeadLetterQueue(Schema):

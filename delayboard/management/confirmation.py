@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
@@ -11,6 +12,7 @@ from structlog.contextvars import bind_contextvars
 
 from topology import access
 from topology.management.exit_codes import BadInput
+from topology.management.server import Server
 from topology.models import Broker, Role
 
 
@@ -36,6 +38,27 @@ def unconfirmed(
     step = f"Use {call} --confirm".replace("  ", " ") + f" “{broker.name}”."
     typed = broker.name if broker.name in given["confirm"] else ""
     return access.production_refusal(broker, typed, step, is_needed=is_needed)
+
+
+def confirm_at(
+    server: Server,
+    slug: str,
+    given: Mapping[str, Any],
+    nothing: str,
+    call: str = "",
+    *,
+    is_needed: bool = False,
+) -> str:
+    """The name that the API gets as `confirm`, "" where none was stated.
+
+    Raises CommandError with the sentence of `unconfirmed` after `nothing`.
+    """
+    found = server.get(f"brokers/{quote(slug, safe='')}")
+    names = ("name", "environment", "is_production")
+    broker = Broker(**{name: found[name] for name in names})
+    if refusal := unconfirmed(broker, given, call, is_needed=is_needed):
+        raise CommandError(f"{nothing}{refusal}")
+    return broker.name if broker.name in given["confirm"] else ""
 
 
 def find_user(name: str | None, broker: Broker) -> Any:

@@ -113,6 +113,17 @@ def stop_job(user: Any, job: PublishJob) -> bool:
     return True
 
 
+def make_record(job: PublishJob) -> dict[str, Any]:
+    """The document of the API, from which the command writes its sentences too."""
+    columns = ("number", "published", "returned", "returned_why", "unknown", "repeated")
+    return {name: getattr(job, name) for name in columns} | {
+        "id": job.pk,
+        "broker": job.broker.slug,
+        "state": job.work.state,
+        "error": job.work.error,
+    }
+
+
 def make_job_version(job: PublishJob) -> str:
     """Changes with what its page shows of its progress."""
     own = job.work

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
+from urllib.request import Request, urlopen
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 
+from delayboard.publishing import publish_job
 from tests.brokers import Vhost
 from tests.builders import make_broker, make_pair, make_user
 from tests.commands import Ended, run
 from tests.real_broker import replaying
 from tests.site.api_client import api_of
-from topology.models import AuditEntry, Broker, Role
+from topology import work
+from topology.models import AuditEntry, Broker, Role, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Run = Callable[..., Ended]
+KEY = r"[0-9a-f-]{36}"
 TIME = r"\d\d:\d\d:\d\d"
+LOG = r"\d{4}-\d\d-\d\d [^\n]* WARNING [^\n]*\n"
+
+
+def strip(ended: Ended) -> Ended:
+    """Without what differs each time, and the log of the site in this process."""
+    code, *texts = ended
+    return Ended(code, *(re.sub(f"{KEY}|{LOG}", "", text) for text in texts))
 
 
 @pytest.fixture
@@ -100,6 +115,105 @@ def test_parked_messages(broker: Broker, vhost: Vhost, elsewhere: Run, tmp_path:
     there = elsewhere("import_dead_letters", broker.slug, str(file))
     assert there == run("import_dead_letters", broker.slug, str(file))
     assert there.code == 3
+
+
+def test_a_message_is_published(broker: Broker, vhost: Vhost, elsewhere: Run) -> None:
+    replaying.shop(vhost)
+    Broker.objects.update(is_production=True, environment="live")
+    words = ("publish", "--broker", broker.slug, "--routing-key", "orders", "--headers", '{"a": 1}')
+    sure = ("--confirm", "another", "--confirm", broker.name)
+    for code, given in (
+        (0, (*words, *sure)),
+        (3, (*words, *sure, "--json", "--wait", "1s")),
+        (0, (*words, "--dry-run")),
+        (1, (*words, "--confirm", "another")),
+        (2, (*words, *sure, "--expiration", "soon")),
+        (2, (*words[:-1], "[]")),
+        (1, ("publish", "--broker", broker.slug, "--routing-key", "nowhere", *sure)),
+        (2, ("publish", "--broker", "gone", "--routing-key", "orders", *sure)),
+        (2, (*words, *sure, "--count", "2")),
+    ):
+        there, here = elsewhere(*given), run(*given)
+        assert strip(there) == strip(here), given
+        assert there.code == code, (given, there)
+    assert "on the host" in elsewhere("publish", "--file", "x").err
+    assert replaying.depth(broker, "orders") == 4
+
+
+def test_a_change_is_made_once_though_its_answer_is_lost(
+    broker: Broker, vhost: Vhost, elsewhere: Run, losing: str
+) -> None:
+    replaying.shop(vhost)
+    words = ("publish", "--broker", broker.slug, "--routing-key", "orders")
+    there = elsewhere(*words, "--server", losing)
+    assert (there.code, "The broker confirmed" in there.out) == (0, True), there
+    assert replaying.depth(broker, "orders") == 1
+
+
+@pytest.fixture
+def losing(site_url: str) -> Iterator[str]:
+    """The address of the site behind a proxy that loses the first answer to each change."""
+    seen = set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with urlopen(Request(site_url + self.path, body, dict(self.headers))) as answer:
+                content = answer.read()
+            key = self.headers["Idempotency-Key"]
+            if key in seen:
+                self.send_response(answer.status)
+                self.end_headers()
+                self.wfile.write(content)
+            seen.add(key)
+
+        def do_GET(self) -> None:
+            with urlopen(Request(site_url + self.path, headers=dict(self.headers))) as answer:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(answer.read())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_publish_job_is_followed(broker: Broker, vhost: Vhost, elsewhere: Run) -> None:
+    replaying.shop(vhost)
+    message = ("publish", "--broker", broker.slug, "--routing-key", "orders")
+    words = (*message, "--count", "2", "--rate", "10")
+    with as_worker("publish", publish_job.attend):
+        there = elsewhere(*words, "--json")
+    here = run(*words, "--json")
+    lines = [re.sub(KEY, "", one.out).splitlines() for one in (there, here)]
+    for known, found in zip(*([*some[:2], some[-1]] for some in lines), strict=True):
+        assert known == found
+    assert there.code == here.code == 0
+    assert replaying.depth(broker, "orders") == 4
+
+
+@contextmanager
+def as_worker(kind: str, attend: Callable[..., None]) -> Iterator[None]:
+    """Do the next work of this kind in a thread, as a worker would."""
+
+    def act() -> None:
+        try:
+            while not (rows := Work.objects.filter(kind=kind)):
+                is_over.wait(0.1)
+            claimed = work.claim_this(rows[0], "test")
+            assert claimed is not None
+            work.attempt(attend, claimed, stop=Event())
+        finally:
+            connection.close()
+
+    is_over = Event()
+    thread = Thread(target=act)
+    thread.start()
+    yield
+    thread.join()
 
 
 def test_a_token_is_not_sent_in_clear(tmp_path: Path) -> None:

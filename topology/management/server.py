@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
+from uuid import uuid4
 
 from django.core.management.base import CommandError, CommandParser
 
@@ -25,6 +27,10 @@ from topology.management.exit_codes import BadInput, ExitCode
 SECONDS = 60
 # The answer is no; every other error is of the request, or no answer.
 NO = (403, 409)
+# Of a proxy: the site may have done it.
+LOST = (502, 504)
+# Seconds before a change whose answer was lost is sent again.
+PAUSES = (0.5, 2, 5)
 # Nothing was sent.
 NOT_CONNECTED = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
@@ -62,16 +68,28 @@ class Server:
     ) -> Any:
         """The document at `/api/v1/<path>`, a quoted path. `body` is a document, or bytes.
 
-        Raises CommandError.
+        A change whose answer is lost is sent again with the same Idempotency-Key: the API makes it
+        once. Raises CommandError.
         """
-        data = (
-            body if isinstance(body, bytes) else json.dumps({} if body is None else body).encode()
-        )
-        parts = self.read(method, path, values, None if method == "GET" else data)
-        try:
-            return json.loads(b"".join(parts))
-        except ValueError as error:
-            raise self._fail(error, method) from error
+        data, key = None, ""
+        if method != "GET":
+            data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+            key = str(uuid4())
+        lost: CommandError | None = None
+        for pause in (*PAUSES, 0):
+            try:
+                return json.loads(b"".join(self.read(method, path, values, data, key)))
+            except Refused:
+                raise
+            except CommandError as error:
+                lost = error if error.returncode == ExitCode.UNKNOWN else lost
+                if lost is None:
+                    raise
+            except ValueError as error:
+                raise self._fail(error, method) from error
+            time.sleep(pause)
+        assert lost is not None
+        raise lost
 
     def read(
         self,
@@ -79,24 +97,21 @@ class Server:
         path: str,
         values: Mapping[str, Any] | None = None,
         data: bytes | None = None,
+        key: str = "",
     ) -> Iterator[bytes]:
         """The lines of an answer, as they arrive. Raises CommandError."""
         query = f"?{urlencode(values)}" if values else ""
-        request = Request(
-            f"{self.address}/api/v1/{path}{query}",
-            data,
-            {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
-            method=method,
-        )
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        headers |= {"Idempotency-Key": key} if key else {}
+        address = f"{self.address}/api/v1/{path}{query}"
+        request = Request(address, data, headers, method=method)
         try:
             answer: HTTPResponse
             with build_opener(_NoRedirects).open(request, timeout=SECONDS) as answer:
                 yield from answer
         except HTTPError as error:
             with error:
-                sentence = _read_detail(error) or f"The server answered {error.code}."
-                code = ExitCode.NO if error.code in NO else ExitCode.NOT_RUN
-            raise CommandError(sentence, returncode=code) from error
+                raise _read_refusal(error, method) from error
         except (OSError, HTTPException, ValueError) as error:
             raise self._fail(error, method) from error
 
@@ -108,6 +123,14 @@ class Server:
         return CommandError(
             f"{text} It is not known whether it was done.", returncode=ExitCode.UNKNOWN
         )
+
+
+class Refused(CommandError):
+    """The API answered a problem; `errors` has a sentence for each wrong field."""
+
+    def __init__(self, sentence: str, status: int, errors: Mapping[str, str]) -> None:
+        super().__init__(sentence, returncode=ExitCode.NO if status in NO else ExitCode.NOT_RUN)
+        self.status, self.errors = status, errors
 
 
 class ServedCommand(BoardCommand):
@@ -173,10 +196,17 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_detail(answer: IO[bytes]) -> str:
-    """The sentence of a problem; "" where there is none."""
+def _read_refusal(answer: HTTPError, method: str) -> CommandError:
+    """What the API refuses; unknown where the first request with this key has no answer yet."""
     try:
         found = json.load(answer)
     except ValueError:
-        return ""
-    return str(found.get("detail", "")) if isinstance(found, dict) else ""
+        found = None
+    problem = found if isinstance(found, dict) else {}
+    sentence = str(problem.get("detail") or f"The server answered {answer.code}.")
+    is_waiting = answer.code == 409 and "Retry-After" in answer.headers
+    if method != "GET" and (is_waiting or (answer.code in LOST and not problem)):
+        return CommandError(sentence, returncode=ExitCode.UNKNOWN)
+    errors = problem.get("errors")
+    named = errors.items() if isinstance(errors, dict) else ()
+    return Refused(sentence, answer.code, {str(name): str(text) for name, text in named})

@@ -12,14 +12,14 @@ from django.shortcuts import get_object_or_404
 from ninja import Router, Status
 
 from delayboard.api import schemas
-from delayboard.api.guard import make_page, needs, require_name, require_operator
+from delayboard.api.guard import list_page, needs, require_name, require_operator
 from delayboard.api.problem import Problem
 from delayboard.api.views.brokers import refuse_form
 from delayboard.forms.publish import PublishForm
 from delayboard.models import Publication, PublishJob
-from delayboard.publishing.publish_job import request_job, stop_job
+from delayboard.publishing.publish_job import make_record, request_job, stop_job
 from delayboard.publishing.publish_message import find_observer, predict_message, send
-from delayboard.publishing.track import track
+from delayboard.publishing.track import Track, track, track_all
 from topology import access, snapshots
 from topology.broker.errors import Blocked, Unreachable, alarm_sentence
 from topology.database.paging import read_slice
@@ -63,7 +63,7 @@ def publish(
     if dry_run:
         observer = find_observer(broker, outgoing.topology, outgoing.target, prediction)
         sentence = f"{prediction.sentence} {observer.sentence}"
-        return Status(200, {"state": "predicted", "sentence": sentence})
+        return Status(200, {"broker": broker.slug, "state": "predicted", "sentence": sentence})
     require_name(broker, body.confirm)
     if known.snapshot.alarms:
         raise Blocked(f"Nothing was published. {alarm_sentence(known.snapshot.alarms)}")
@@ -74,10 +74,10 @@ def publish(
             request.user, broker, outgoing, prediction, number=body.count, rate=body.rate
         )
         response["Location"] = f"/api/v1/publish-jobs/{job.pk}"
-        return Status(202, _show_job(job))
+        return Status(202, make_record(job))
     row = send(request.user, broker, outgoing, prediction)
     response["Location"] = f"/api/v1/publications/{row.pk}"
-    return Status(201, _show(row))
+    return Status(201, _show(row, track(row, datetime.now(UTC))))
 
 
 @router.get("/publications", response=schemas.Page[schemas.Publication], **needs(Role.VIEWER))
@@ -85,7 +85,9 @@ def list_publications(request: HttpRequest, broker: str = "", after: str = "") -
     """The messages that Delayboard published, the newest first."""
     brokers = access.choose_brokers(request).shown
     rows = Publication.objects.filter(broker__in=brokers).select_related("broker", "topology")
-    return make_page(read_slice(rows, after, PAGE), _show)
+    page = read_slice(rows, after, PAGE)
+    found = track_all(page.rows, datetime.now(UTC))
+    return list_page(map(_show, page.rows, found), page.edge)
 
 
 @router.get("/publications/{uuid:publication}", response=schemas.Publication, **needs(Role.VIEWER))
@@ -94,13 +96,13 @@ def get_publication(request: HttpRequest, publication: UUID) -> Any:
     rows = Publication.objects.select_related("broker", "topology")
     row = get_object_or_404(rows, pk=publication)
     access.require(request.user, row.broker, Role.VIEWER)
-    return _show(row)
+    return _show(row, track(row, datetime.now(UTC)))
 
 
 @router.get("/publish-jobs/{uuid:job}", response=schemas.PublishJob, **needs(Role.VIEWER))
 def get_publish_job(request: HttpRequest, job: UUID) -> Any:
     """The progress of many messages."""
-    return _show_job(_open_job(request, job, Role.VIEWER))
+    return make_record(_open_job(request, job, Role.VIEWER))
 
 
 @router.post("/publish-jobs/{uuid:job}/stop", response=schemas.PublishJob, **needs(Role.OPERATOR))
@@ -110,7 +112,7 @@ def stop_publish_job(request: HttpRequest, job: UUID) -> Any:
     if not stop_job(request.user, row):
         raise Problem(409, "The job is not stopped, because it has ended.")
     row.work.refresh_from_db()
-    return _show_job(row)
+    return make_record(row)
 
 
 def _open_job(request: HttpRequest, pk: UUID, role: Role) -> PublishJob:
@@ -119,24 +121,17 @@ def _open_job(request: HttpRequest, pk: UUID, role: Role) -> PublishJob:
     return row
 
 
-def _show(row: Publication) -> dict[str, Any]:
+def _show(row: Publication, found: Track) -> dict[str, Any]:
     return {
         "id": row.pk,
         "broker": row.broker.slug,
         "topology": row.topology.slug if row.topology else None,
         "state": row.outcome.value,
-        "sentence": track(row, datetime.now(UTC)).sentence,
+        "sentence": found.sentence,
+        "mark": found.mark,
+        "is_settled": found.is_settled,
         "error": row.error,
         "message_id": row.message_id,
         "created_at": row.created_at,
         "due_at": row.due_at,
-    }
-
-
-def _show_job(job: PublishJob) -> dict[str, Any]:
-    columns = ("number", "published", "returned", "unknown", "repeated")
-    return {name: getattr(job, name) for name in columns} | {
-        "id": job.pk,
-        "broker": job.broker.slug,
-        "state": job.work.state,
     }

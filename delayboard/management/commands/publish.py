@@ -7,18 +7,21 @@ import sys
 import time
 from argparse import ArgumentTypeError
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from http.client import UNPROCESSABLE_ENTITY
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.forms.content import FORMATS
 from delayboard.forms.publish import PublishForm
-from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.confirmation import add_confirmation, confirm_at, unconfirmed
 from delayboard.management.publish_lines import publish_lines
 from delayboard.models import Publication, PublishJob
 from delayboard.models.publication import Sent
@@ -37,9 +40,12 @@ from topology.broker.errors import Unreachable, alarm_sentence
 from topology.broker.properties.field_values import FieldError
 from topology.content.text import count_text
 from topology.delays import DURATION_HELP, MOMENT_HELP, DelayError, parse_delay
-from topology.management.command import BoardCommand, command_error
+from topology.forms.fields import HeadersField
+from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
+from topology.management.server import Refused, ServedCommand, Server
 from topology.models import Broker, WorkState
+from topology.models.work import ENDED
 from topology.operations.ownership import Refusal
 
 NOTHING = "Nothing was published. "
@@ -62,7 +68,7 @@ TEXTS = {
 }
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Publish one message, or with --count many, through a topology, or to an exchange of a "
         "broker; or with --file messages with due times of their own into delay levels "
@@ -98,7 +104,8 @@ class Command(BoardCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         add_confirmation(parser)
 
-    def handle(self, *args: Any, **given: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
+        given = dict(options)
         if given["file"] is not None:
             _refuse_beside_file(given)
             publish_lines(given, partial(self._report, given))
@@ -130,15 +137,87 @@ class Command(BoardCommand):
             row = send(AnonymousUser(), broker, outgoing, prediction)
         except FieldError as error:
             raise BadInput(f"{NOTHING}{error}") from error
-        if row.sent == Sent.REFUSED:
-            raise CommandError(f"The message is {row.outcome.label}. {row.error}")
-        is_confirmed = row.sent == Sent.CONFIRMED
+
+        def follow() -> tuple[str, str]:
+            seen = wait_for(row, given["wait"])
+            return seen.mark, seen.sentence
+
+        self._end(given, str(row.pk), Sent(row.sent), row.error, follow)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        given = dict(options)
+        if given["file"] is not None:
+            raise BadInput(f"{NOTHING}--server does not publish --file. Publish it on the host.")
+        is_many = given["count"] is not None or given["rate"] is not None
+        try:
+            headers = HeadersField(required=False).clean(given["headers"])
+        except ValidationError as error:
+            raise _refuse([("headers", text) for text in error.messages]) from error
+        typed = {name: value for name, value in _typed(given).items() if value not in ("", None)}
+        body = typed | {"persistent": True, "headers": headers}
+        try:
+            predicted = server.post("publications", body, {"dry_run": "true"})
+            self._report(given, predicted["state"], predicted["sentence"])
+            if given["dry_run"]:
+                return
+            body["confirm"] = confirm_at(server, predicted["broker"], given, NOTHING)
+            if is_many and given["wait"] is not None:
+                raise BadInput(f"{NOTHING}Use --wait without --count.")
+            row = server.post("publications", body)
+        except Refused as error:
+            if error.status != UNPROCESSABLE_ENTITY:
+                raise
+            raise _refuse(error.errors.items() or [("__all__", str(error))]) from error
+        if is_many:
+            self._follow_job(server, given, row)
+            return
+        address = f"publications/{row['id']}"
+
+        def follow() -> tuple[str, str]:
+            until = time.monotonic() + given["wait"].total_seconds()
+            while True:
+                seen = server.get(address)
+                if seen["is_settled"] or time.monotonic() >= until:
+                    return seen["mark"], seen["sentence"]
+                time.sleep(REPORT_SECONDS)
+
+        self._end(given, row["id"], Sent(row["state"]), row["error"], follow)
+
+    def _follow_job(self, server: Server, given: dict[str, Any], job: dict[str, Any]) -> None:
+        """Until the worker there has ended the job; an interrupt stops it."""
+        address, stop = f"publish-jobs/{job['id']}", until_stopped()
+        self._report(given, "requested", f"The publish job {job['id']} is requested.")
+        while job["state"] not in ENDED:
+            if stop.wait(REPORT_SECONDS):
+                stop.clear()
+                # It may have ended just now.
+                with suppress(Refused):
+                    server.post(f"{address}/stop")
+            job = server.get(address)
+            self._report(given, "progress", _describe(job))
+        self._end_job(given, job)
+
+    def _end(
+        self,
+        given: dict[str, Any],
+        key: str,
+        sent: Sent,
+        error: str,
+        follow: Callable[[], tuple[str, str]],
+    ) -> None:
+        """Print what became of the message; `follow` waits for its arrival."""
+        if sent == Sent.REFUSED:
+            raise CommandError(f"The message is {sent.label}. {error}")
+        is_confirmed = sent == Sent.CONFIRMED
         if is_confirmed:
-            self._report(given, "published", f"The broker confirmed the message {row.pk}.")
+            self._report(given, "published", f"The broker confirmed the message {key}.")
         else:
-            sentence = f"The message {row.pk} is {Sent.UNKNOWN.label}. {row.error}"
-            self._report(given, "unknown", sentence)
-        is_observed = given["wait"] is not None and self._wait(row, given)
+            self._report(given, "unknown", f"The message {key} is {Sent.UNKNOWN.label}. {error}")
+        is_observed = False
+        if given["wait"] is not None:
+            mark, sentence = follow()
+            self._report(given, mark, sentence)
+            is_observed = mark == "arrived"
         if not is_confirmed and not is_observed:
             sys.exit(ExitCode.UNKNOWN)
         if given["wait"] is not None and not is_observed:
@@ -174,20 +253,17 @@ class Command(BoardCommand):
             if time.monotonic() - reported_at >= REPORT_SECONDS:
                 reported_at = time.monotonic()
                 job.refresh_from_db()
-                self._report(given, "progress", _describe(job))
+                self._report(given, "progress", _describe(publish_job.make_record(job)))
 
         _run(job, alive)
-        self._report(given, job.work.state, _describe(job))
-        if job.work.state != WorkState.DONE or job.returned:
-            raise CommandError(job.work.error or job.returned_why or "The job was stopped.")
-        if job.unknown:
-            sys.exit(ExitCode.UNKNOWN)
+        self._end_job(given, publish_job.make_record(job))
 
-    def _wait(self, row: Publication, given: dict[str, Any]) -> bool:
-        """Whether its delivery was observed in time."""
-        seen = wait_for(row, given["wait"])
-        self._report(given, seen.mark, seen.sentence)
-        return seen.mark == "arrived"
+    def _end_job(self, given: dict[str, Any], job: Mapping[str, Any]) -> None:
+        self._report(given, job["state"], _describe(job))
+        if job["state"] != WorkState.DONE or job["returned"]:
+            raise CommandError(job["error"] or job["returned_why"] or "The job was stopped.")
+        if job["unknown"]:
+            sys.exit(ExitCode.UNKNOWN)
 
     def _report(self, given: dict[str, Any], state: str, sentence: str) -> None:
         found = {"state": state, "sentence": sentence}
@@ -211,16 +287,16 @@ def _run(job: PublishJob, alive: Callable[[], None]) -> None:
             alive()
 
 
-def _describe(job: PublishJob) -> str:
-    found = f"{count_text(job.published)} of {count_text(job.number)} messages are published"
-    if job.returned:
-        found += f", {count_text(job.returned)} are not published"
-    if job.unknown:
-        found += f", {count_text(job.unknown)} are possibly published"
-    if job.returned or job.unknown:
-        found += f": {job.returned_why.removesuffix('.')}"
-    if job.repeated:
-        found += f", {count_text(job.repeated)} may be duplicated"
+def _describe(job: Mapping[str, Any]) -> str:
+    found = f"{count_text(job['published'])} of {count_text(job['number'])} messages are published"
+    if job["returned"]:
+        found += f", {count_text(job['returned'])} are not published"
+    if job["unknown"]:
+        found += f", {count_text(job['unknown'])} are possibly published"
+    if job["returned"] or job["unknown"]:
+        found += f": {job['returned_why'].removesuffix('.')}"
+    if job["repeated"]:
+        found += f", {count_text(job['repeated'])} may be duplicated"
     return found if found.endswith(".") else f"{found}."
 
 
@@ -270,11 +346,14 @@ def _read_file(name: str) -> str:
 
 def _check(form: PublishForm) -> None:
     """Raises BadInput with what is wrong with each value."""
-    if form.is_valid():
-        return
-    problems = [
-        f"--{name.replace('_', '-')}: {problem}" if name != "__all__" else str(problem)
-        for name, found in form.errors.items()
-        for problem in found
-    ]
-    raise BadInput(f"{NOTHING}{' '.join(problems)}")
+    if not form.is_valid():
+        raise _refuse((name, str(text)) for name, texts in form.errors.items() for text in texts)
+
+
+def _refuse(problems: Iterable[tuple[str, str]]) -> BadInput:
+    """`problems` by the names of the form's fields."""
+    named = (
+        f"--{name.replace('_', '-')}: {text}" if name != "__all__" else text
+        for name, text in problems
+    )
+    return BadInput(f"{NOTHING}{' '.join(named)}")
