@@ -1,9 +1,10 @@
 """The figures of one day by Spark, beside DuckDB that computes the same from the same lines.
 
-BENCH_EVENTS says of how many events, 2 million by default. The session is warm: each time is the
-best of RUNS, or of more until the JVM hardly compiles. At the end every figure of messages with an
-id is compared. Before, nightly runs of few lines, each with the start of Spark. BENCH_FRESH says of
-how many events runs are measured as a night has them: a fresh process, from lines, with compaction.
+BENCH_EVENTS says of how many events, 2 million by default, 0 of none. The session is warm: each
+time is the best of RUNS, or of more until the JVM hardly compiles. At the end every figure of
+messages with an id is compared. Before, nightly runs of few lines, each with the start of Spark.
+BENCH_FRESH says of how many events runs are measured as a night has them: a fresh process, from
+lines, with compaction.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def measure(folder: Path) -> None:
     measure_cold_start(folder / "compacted", compacts=True)
     for events in FRESH:
         measure_fresh(folder / f"fresh-{events}", events)
+    if not EVENTS:
+        return
     log = folder / "log"
     lines = write_day(log, EVENTS)
     size = sum(path.stat().st_size for path in log.glob("date=*/*/*.jsonl"))
@@ -288,8 +291,8 @@ def by_duckdb(log: Path) -> Rows:
             """
         )
         queries = {
-            "accuracy": """select topology, delay, count(ms), count(*) filter (left_ is null),
-                quantile_cont(ms, 0.5), quantile_cont(ms, 0.95), quantile_cont(ms, 0.99), max(ms),
+            "accuracy": f"""select topology, delay, count(ms), count(*) filter (left_ is null),
+                {_percentile(0.5)}, {_percentile(0.95)}, {_percentile(0.99)}, max(ms),
                 avg((ms < -50)::int) from late group by all""",
             "histogram": f"""select topology, len(list_filter({delays}, lambda e: e <= delay)),
                 strftime(make_timestamp(entered // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
@@ -326,6 +329,11 @@ def by_duckdb(log: Path) -> Rows:
                 from messages group by all""",
         }
         return {name: database.execute(query).fetchall() for name, query in queries.items()}
+
+
+def _percentile(share: float) -> str:
+    """Null of too few messages for one above it."""
+    return f"if(round(count(ms) * {1 - share}, 6) >= 1, quantile_cont(ms, {share}), null)"
 
 
 def _hour(us: str) -> str:
