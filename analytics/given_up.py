@@ -37,7 +37,12 @@ def find_given_up(begin: datetime, end: datetime) -> GivenUp:
     by_broker: dict[Broker, list[Topology]] = defaultdict(list)
     for row in rows:
         by_broker[row.broker].append(row)
-    recorded = _find_recorded(begin, end)
+    brokers = Firehose.objects.filter(switched_on_at__lte=begin, read_at__gte=end)
+    of_firehoses = Topology.objects.filter(broker__in=brokers.values("broker"))
+    lost = Gap.objects.filter(from_at__lt=end, until_at__gt=begin)
+    recorded = set(of_firehoses.values_list("pk", flat=True)) - set(
+        lost.values_list("topology", flat=True)
+    )
     parking, observed = {}, set[str]()
     for broker, topologies in by_broker.items():
         try:
@@ -76,13 +81,3 @@ def _find_parking(
         ]
         found[one.slug] = frozenset().union(*of_works) if all(of_works) else frozenset()
     return found
-
-
-def _find_recorded(begin: datetime, end: datetime) -> set[int]:
-    """The topologies of the vhosts whose firehose was recorded all the time."""
-    brokers = Firehose.objects.filter(switched_on_at__lte=begin, read_at__gte=end)
-    of_firehoses = Topology.objects.filter(broker__in=brokers.values("broker"))
-    lost = Gap.objects.filter(from_at__lt=end, until_at__gt=begin)
-    return set(of_firehoses.values_list("pk", flat=True)) - set(
-        lost.values_list("topology", flat=True)
-    )

@@ -123,7 +123,11 @@ class EventLog:
         is_new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         self._hour = hour
-        self._size = _end_torn_line(self._file)
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")
+            size += 1
+        self._size = size
         if is_new:
             sync_folder(hour)
         return self._file
@@ -276,12 +280,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _end_torn_line(file: int) -> int:
-    """End the last line if a crash left it open, so that two are never glued; the size."""
-    size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        os.write(file, b"\n")
-        size += 1
-    return size

@@ -137,7 +137,11 @@ def count(topology: Topology, events: Iterable[MessageEvent], closed: Iterable[C
     Within the caller's transaction.
     """
     ended = list(closed)
-    counts, lateness = tally(events, ended), tally_lateness(ended)
+    minutes: defaultdict[datetime, Counter[int]] = defaultdict(Counter)
+    for left_at, late in _measured(ended):
+        bucket = buckets.bucket_of(late / timedelta(milliseconds=1))
+        minutes[_minute(left_at)][bucket] += 1
+    counts, lateness = tally(events, ended), minutes
     for minute_at in counts.keys() | lateness.keys():
         rows = Minute.objects.select_for_update()
         row, _ = rows.get_or_create(topology=topology, minute_at=minute_at)
@@ -170,15 +174,6 @@ def tally(
     for left_at, late in _measured(closed):
         if late > OVERDUE_AFTER:
             minutes[_minute(left_at)]["late"] += 1
-    return minutes
-
-
-def tally_lateness(closed: Iterable[ClosedTrip]) -> defaultdict[datetime, Counter[int]]:
-    """Minute -> bucket of lateness -> how many left so late in it."""
-    minutes: defaultdict[datetime, Counter[int]] = defaultdict(Counter)
-    for left_at, late in _measured(closed):
-        bucket = buckets.bucket_of(late / timedelta(milliseconds=1))
-        minutes[_minute(left_at)][bucket] += 1
     return minutes
 
 

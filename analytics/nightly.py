@@ -79,7 +79,12 @@ def run_day(
             job.begin_step("Loading the results into the database")
             _finish(lease, day, result, given_up, job)
         except launch.NoData as nothing:
-            _finish_empty(lease, day, str(nothing), job)
+            sentence = str(nothing)
+            with transaction.atomic():
+                if has_day(day):
+                    _end(lease, day, RunState.NO_DATA, job, error=f"{sentence} {EARLIER_FIGURES}")
+                else:
+                    _end(lease, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
     return Run.objects.get(day=day)
 
 
@@ -269,23 +274,11 @@ def _finish(
             return
         replace_day(day, result, observed=given_up.observed)
         counts = {"lines": result.lines, "malformed": result.malformed}
-        _end(lease, day, RunState.DONE, job, error="", excluded=_excluded(result), **counts)
-
-
-def _excluded(result: launch.Result) -> dict[str, int]:
-    """How many lines are in no figure and how many deliveries are not measured, by reason."""
-    found = Counter(result.excluded)
-    for row in result.tables["uncounted"]:
-        found[row["reason"]] += row["messages"]
-    return {reason: number for reason, number in found.items() if number}
-
-
-def _finish_empty(lease: work.Lease, day: date, sentence: str, job: launch.JobReport) -> None:
-    with transaction.atomic():
-        if has_day(day):
-            _end(lease, day, RunState.NO_DATA, job, error=f"{sentence} {EARLIER_FIGURES}")
-        else:
-            _end(lease, day, RunState.NO_DATA, job, error=sentence, lines=0, malformed=0)
+        found = Counter(result.excluded)
+        for row in result.tables["uncounted"]:
+            found[row["reason"]] += row["messages"]
+        excluded = {reason: number for reason, number in found.items() if number}
+        _end(lease, day, RunState.DONE, job, error="", excluded=excluded, **counts)
 
 
 def _end(

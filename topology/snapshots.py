@@ -343,16 +343,14 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
         if known is not None and poll.left(_usual(known)):
             return known
         if poll.is_answered and (known is None or known.snapshot is None):
-            return _being_read(poll)
+            now = datetime.now(UTC)
+            spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
+            sentence = (
+                f"The broker answers. The first read is in progress (so far {format_span(spent)})."
+            )
+            return Latest(None, now, sentence, reading_since=now - spent)
         asked = poll.management.node if poll.management else poll.address
         return _make_failed(broker.pk, explain_timeout(asked))
-
-
-def _being_read(poll: _Poll) -> Latest:
-    now = datetime.now(UTC)
-    spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
-    sentence = f"The broker answers. The first read is in progress (so far {format_span(spent)})."
-    return Latest(None, now, sentence, reading_since=now - spent)
 
 
 def _usual(known: Latest | None) -> float:

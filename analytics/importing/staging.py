@@ -335,7 +335,20 @@ def event_of_line(line: bytes, scope: Scope, mapping: LogMapping) -> MessageEven
     they measure by its clock. The id is a hash of the line, so that equal lines share it.
     """
     values = mapping.read_trace(read_object(line))
-    copy = _copy(values)
+    # The firehose's copy that the plugin wrote down.
+    match values.get("type"), values.get("exchange"), values.get("queue"):
+        case "published", str(exchange), _:
+            key = PUBLISH + exchange
+        case "received", _, str(queue):
+            key = DELIVER + queue
+        case kind, _, _:
+            raise EventError(f"The type of the line is neither published nor received: {kind!r}.")
+    headers = {**values, "exchange_name": values.get("exchange")}
+    try:
+        body = b64decode(values["payload"], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise EventError("The payload is missing or not base64.") from error
+    copy = Message("amq.rabbitmq.trace", key, Properties(headers=headers), body)
     trace = read_trace(copy)
     if trace is None:
         raise EventError("The line has no routing keys or properties.")
@@ -357,45 +370,23 @@ def _event(line: bytes, values: Mapping[str, Any], trace: Trace, scope: Scope) -
     )
     event = replace(event, source="import")
     if event.kind == "delivered" and not event.topology and event.death_reason == "expired":
-        return _out_of_unknown_queue(event, trace, scope)
+        # The delivery of a message that expired in a queue of no topology, with trip and
+        # delay. The delay is the shorter of the queue's TTL and the expiration that the
+        # message had, as in the broker. x-death keeps that expiration of the first trip only,
+        # and the broker removes it then.
+        expired = [
+            death
+            for death in read_history(trace.message.headers).deaths
+            if (death.queue, death.reason) == (event.death_queue, "expired")
+        ]
+        trips = sum(death.count for death in expired)
+        stated = [death.original_expiration for death in expired if trips == 1]
+        known = [int(text) for text in stated if text and text.isdecimal() and len(text) <= 10]
+        if event.death_queue in scope.ttls_ms:
+            known.append(scope.ttls_ms[event.death_queue])
+        delay_ms = min(known, default=0)
+        return replace(event, attempt=min(trips, LARGEST_NUMBER), requested_delay_ms=delay_ms)
     return event
-
-
-def _out_of_unknown_queue(event: MessageEvent, trace: Trace, scope: Scope) -> MessageEvent:
-    """The delivery of a message that expired in a queue of no topology, with trip and delay.
-
-    The delay is the shorter of the queue's TTL and the expiration that the message had, as in the
-    broker. x-death keeps that expiration of the first trip only, and the broker removes it then.
-    """
-    expired = [
-        death
-        for death in read_history(trace.message.headers).deaths
-        if (death.queue, death.reason) == (event.death_queue, "expired")
-    ]
-    trips = sum(death.count for death in expired)
-    stated = [death.original_expiration for death in expired if trips == 1]
-    known = [int(text) for text in stated if text and text.isdecimal() and len(text) <= 10]
-    if event.death_queue in scope.ttls_ms:
-        known.append(scope.ttls_ms[event.death_queue])
-    delay_ms = min(known, default=0)
-    return replace(event, attempt=min(trips, LARGEST_NUMBER), requested_delay_ms=delay_ms)
-
-
-def _copy(values: Mapping[str, Any]) -> Message:
-    """The firehose's copy that the plugin wrote down."""
-    match values.get("type"), values.get("exchange"), values.get("queue"):
-        case "published", str(exchange), _:
-            key = PUBLISH + exchange
-        case "received", _, str(queue):
-            key = DELIVER + queue
-        case kind, _, _:
-            raise EventError(f"The type of the line is neither published nor received: {kind!r}.")
-    headers = {**values, "exchange_name": values.get("exchange")}
-    try:
-        body = b64decode(values["payload"], validate=True)
-    except (KeyError, TypeError, ValueError) as error:
-        raise EventError("The payload is missing or not base64.") from error
-    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), body)
 
 
 def _moment(value: object) -> datetime:

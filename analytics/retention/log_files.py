@@ -48,7 +48,17 @@ class LogRule(Rule):
             raise LogError(
                 f"Delayboard cannot delete old days of the event log: {reason}."
             ) from error
-        _delete_positions(log, now, alive)
+        # Of deleted files; the file is deleted first, so that it is never read a second time.
+        there = {folder.name for _, folder in day_folders(log)}
+        today = f"date={now.astimezone(UTC).date()}"
+        name = name_of(log)
+        # Those of an earlier version have no name: only a single host knows them as its own.
+        names = [name] if LogHost.objects.exclude(name=name).exists() else ["", name]
+        rows = LogPosition.objects.filter(path__lt=today, log__in=names)
+        paths = rows.values_list("pk", "path")
+        deleted = [key for key, path in paths if path.partition("/")[0] not in there]
+        batches = (deleted[start : start + BATCH] for start in range(0, len(deleted), BATCH))
+        delete_batches(batches, lambda keys: rows.filter(pk__in=keys).delete()[0], alive)
         if first := _first_kept_day(now):
             try:
                 total += shared_log.delete_sent(first, alive)
@@ -112,19 +122,7 @@ def _first_kept_day(now: datetime) -> date | None:
     cutoff = LOG.cutoff(now)
     if cutoff is None:
         return None
-    wanted = _first_needed_day(now)
-    return min(cutoff.date(), wanted) if wanted else cutoff.date()
-
-
-def _is_deletable(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
-    status = path.stat()
-    unread = 0 if RECORDED.fullmatch(path.name) else status.st_size
-    is_read = read.get(str(path.relative_to(log)), unread) >= status.st_size
-    return is_read and status.st_mtime < cutoff.timestamp()
-
-
-def _first_needed_day(now: datetime) -> date | None:
-    """The first day that a nightly run still needs; it reads the days that follow too."""
+    # The first day that a nightly run still needs; it reads the days that follow too.
     at_work = Run.objects.filter(state__in=(RunState.REQUESTED, RunState.RUNNING))
     days = set(at_work.values_list("day", flat=True))
     lately = (now - RUN_WITHIN).date()
@@ -134,18 +132,12 @@ def _first_needed_day(now: datetime) -> date | None:
     # What another host has not sent yet has the run of that day made again, from all lines of it.
     unsent = LogHost.objects.filter(unsent_since__date__gte=lately)
     late = {at.astimezone(UTC).date() for at in unsent.values_list("unsent_since", flat=True) if at}
-    return min(days | late | (logged - known), default=None)
+    wanted = min(days | late | (logged - known), default=None)
+    return min(cutoff.date(), wanted) if wanted else cutoff.date()
 
 
-def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:
-    """Of deleted files; the file is deleted first, so that it is never read a second time."""
-    there = {folder.name for _, folder in day_folders(log)}
-    today = f"date={now.astimezone(UTC).date()}"
-    name = name_of(log)
-    # Those of an earlier version have no name: only a single host knows them as its own.
-    names = [name] if LogHost.objects.exclude(name=name).exists() else ["", name]
-    rows = LogPosition.objects.filter(path__lt=today, log__in=names)
-    paths = rows.values_list("pk", "path")
-    deleted = [key for key, path in paths if path.partition("/")[0] not in there]
-    batches = (deleted[start : start + BATCH] for start in range(0, len(deleted), BATCH))
-    delete_batches(batches, lambda keys: rows.filter(pk__in=keys).delete()[0], alive)
+def _is_deletable(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
+    status = path.stat()
+    unread = 0 if RECORDED.fullmatch(path.name) else status.st_size
+    is_read = read.get(str(path.relative_to(log)), unread) >= status.st_size
+    return is_read and status.st_mtime < cutoff.timestamp()

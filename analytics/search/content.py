@@ -68,7 +68,15 @@ def read_text(
 ) -> str:
     """Ids, headers, and the beginning of a body that is text, folded."""
     known = [one for one in dict.fromkeys(ids) if one]
-    parts = [*known, _header_text(headers), _body_text(body, document)]
+    # Names and values, each once; of the deaths the texts alone.
+    texts: dict[str, None] = {}
+    room = HEADER_CHARACTERS
+    for name, value in headers.items():
+        for text in (name, *_texts(value, names=name != "x-death")):
+            if text not in texts and room > 0:
+                texts[text[:room]] = None
+                room -= len(text) + 1
+    parts = [*known, "\n".join(texts), _body_text(body, document)]
     return fold("\n".join(clean(part) for part in parts if part))
 
 
@@ -129,18 +137,6 @@ def _read_loose_json(start: bytes) -> Any:
         return json.loads(start.decode())
     except (ValueError, RecursionError):
         return None
-
-
-def _header_text(headers: Mapping[str, Any]) -> str:
-    """Names and values, each once; of the deaths the texts alone."""
-    texts: dict[str, None] = {}
-    room = HEADER_CHARACTERS
-    for name, value in headers.items():
-        for text in (name, *_texts(value, names=name != "x-death")):
-            if text not in texts and room > 0:
-                texts[text[:room]] = None
-                room -= len(text) + 1
-    return "\n".join(texts)
 
 
 def _texts(value: Any, depth: int = 0, *, names: bool = True) -> Iterator[str]:

@@ -261,7 +261,14 @@ def _read_value(part: _Part, now: datetime) -> Value:
         if number is None:
             raise part.refused(f"a number is expected, such as {part.field}:>3.")
         return _read_number(part, number)
-    pieces = _split_pieces(part.value)
+    # Folded, split at each star that has no backslash before it.
+    texts = [""]
+    for piece in _WILDCARDS.findall(part.value):
+        if piece == "*":
+            texts.append("")
+        else:
+            texts[-1] += piece
+    pieces = tuple(fold(_remove_escapes(text)) for text in texts)
     if len(pieces) > MOST_WILDCARDS + 1:
         raise part.refused(f"there are more than {MOST_WILDCARDS} wildcards (*).")
     return Pattern(pieces)
@@ -308,17 +315,6 @@ def _read_choice(part: _Part, choices: Sequence[str]) -> str:
     if part.is_negated or part.how or value not in choices:
         raise part.refused(f"write {part.field}: and one of {', '.join(choices)}.")
     return value
-
-
-def _split_pieces(value: str) -> tuple[str, ...]:
-    """Folded, split at each star that has no backslash before it."""
-    texts = [""]
-    for piece in _WILDCARDS.findall(value):
-        if piece == "*":
-            texts.append("")
-        else:
-            texts[-1] += piece
-    return tuple(fold(_remove_escapes(text)) for text in texts)
 
 
 def _remove_escapes(text: str) -> str:

@@ -77,7 +77,27 @@ def _fill(folder: Path, report: Callable[[str], None]) -> Backup:
     report("event log")
     _copy_log(settings.EVENT_LOG, folder / LOG)
     report("Parquet")
-    _copy_parquet(settings.EVENT_LOG, folder)
+    # The Parquet of each day that lies on this machine, with the description that names
+    # it.
+    for day, _ in day_folders(settings.EVENT_LOG):
+        for attempt in range(PARQUET_ATTEMPTS):
+            found = compacted.read(settings.EVENT_LOG, day)
+            if found is None or urlsplit(found.url).scheme != "file":
+                break
+            source = Path(urlsplit(found.url).path)
+            copy = folder / PARQUET / f"date={day}" / source.name
+            try:
+                shutil.copytree(source, copy)
+            except (FileNotFoundError, shutil.Error):
+                shutil.rmtree(copy, ignore_errors=True)
+                if compacted.read(settings.EVENT_LOG, day) == found and attempt:
+                    raise BackupError(
+                        f"The Parquet of {day} is missing: {source}. Delete “{compacted.MANIFEST}” "
+                        "in the folder of that day in the event log, and try again."
+                    ) from None
+                continue
+            compacted.write(folder / LOG, day, found)
+            break
     backup = Backup(
         began_at=began_at.isoformat(),
         vendor=connection.vendor,
@@ -143,26 +163,3 @@ def _copy_lines(path: Path, copy: Path) -> None:
         # The recorder may be writing the last line.
         out.truncate(end)
     shutil.copystat(path, copy)
-
-
-def _copy_parquet(log: Path, folder: Path) -> None:
-    """The Parquet of each day that lies on this machine, with the description that names it."""
-    for day, _ in day_folders(log):
-        for attempt in range(PARQUET_ATTEMPTS):
-            found = compacted.read(log, day)
-            if found is None or urlsplit(found.url).scheme != "file":
-                break
-            source = Path(urlsplit(found.url).path)
-            copy = folder / PARQUET / f"date={day}" / source.name
-            try:
-                shutil.copytree(source, copy)
-            except (FileNotFoundError, shutil.Error):
-                shutil.rmtree(copy, ignore_errors=True)
-                if compacted.read(log, day) == found and attempt:
-                    raise BackupError(
-                        f"The Parquet of {day} is missing: {source}. Delete “{compacted.MANIFEST}” "
-                        "in the folder of that day in the event log, and try again."
-                    ) from None
-                continue
-            compacted.write(folder / LOG, day, found)
-            break

@@ -86,7 +86,13 @@ def restore(
             "DATABASE_URL to an empty database of that kind."
         )
     if not is_replacing:
-        _refuse_what_is_there()
+        has_tables = bool(connection.introspection.table_names())
+        has_lines = next(day_folders(settings.EVENT_LOG), None) is not None
+        if has_tables or has_lines:
+            what = "This database has tables" if has_tables else f"{settings.EVENT_LOG} has lines"
+            raise BackupError(
+                f"{what}. Restore into an empty site, or replace this one with --replace."
+            )
     try:
         with closing(Slot(settings.EVENT_LOG)) as slot:
             if slot.name != slot.log:
@@ -125,16 +131,6 @@ def _find_unknown(backup: Backup) -> tuple[str, ...]:
             "version first."
         )
     return tuple(sorted(backup.migrations.keys() - ours))
-
-
-def _refuse_what_is_there() -> None:
-    has_tables = bool(connection.introspection.table_names())
-    has_lines = next(day_folders(settings.EVENT_LOG), None) is not None
-    if has_tables or has_lines:
-        what = "This database has tables" if has_tables else f"{settings.EVENT_LOG} has lines"
-        raise BackupError(
-            f"{what}. Restore into an empty site, or replace this one with --replace."
-        )
 
 
 def _restore_database(folder: Path, backup: Backup) -> Restored:

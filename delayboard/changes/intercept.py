@@ -329,14 +329,30 @@ class Forwarder:
     def is_over(self) -> bool:
         """Asked to stop, or released and empty."""
         if self._session.stop.is_set():
-            return self._is_ended()
+            # Whether all that has come is forwarded: what goes back comes again, marked. What the
+            # queue refuses is not waited for.
+            if self._again_at > 0:
+                return True
+            if not self._is_ending:
+                self._is_ending = True
+                self._taking.end()
+            return self._is_idle()
         return self._is_released and self._is_idle() and self._is_empty()
 
     def turn(self) -> None:
         """Check the outcome of the changes, and release when nothing is left to do."""
         executor, now = self._executor, time.monotonic()
         executor.check()
-        self._see_outcomes()
+        # Acknowledge what is taken out, and forward what is not.
+        outcomes = self._executor.outcomes
+        while outcomes:
+            (tag, change, message), is_taken = outcomes.popleft()
+            if is_taken:
+                self._queue.settle([(Taken(tag, None), CONFIRMED)])
+            else:
+                publish = self._onward(message)
+                # What should have taken its place may have arrived.
+                self._publish_again(tag, _marked(publish) if change.may_be_duplicated else publish)
         is_quiet = self._is_idle() and now - self._arrived > QUIET_SECONDS
         # A broker that is slow to deliver looks quiet while the queue still has messages.
         executor.is_quiet = is_quiet and (executor.is_quiet or self._is_empty())
@@ -394,30 +410,6 @@ class Forwarder:
             return False
         self._is_binding_lost = False
         return True
-
-    def _see_outcomes(self) -> None:
-        """Acknowledge what is taken out, and forward what is not."""
-        outcomes = self._executor.outcomes
-        while outcomes:
-            (tag, change, message), is_taken = outcomes.popleft()
-            if is_taken:
-                self._queue.settle([(Taken(tag, None), CONFIRMED)])
-            else:
-                publish = self._onward(message)
-                # What should have taken its place may have arrived.
-                self._publish_again(tag, _marked(publish) if change.may_be_duplicated else publish)
-
-    def _is_ended(self) -> bool:
-        """Whether all that has come is forwarded: what goes back comes again, marked.
-
-        What the queue refuses is not waited for.
-        """
-        if self._again_at > 0:
-            return True
-        if not self._is_ending:
-            self._is_ending = True
-            self._taking.end()
-        return self._is_idle()
 
     def _is_empty(self) -> bool:
         """Whether the queue is empty. What was on its way comes before the second answer."""

@@ -113,7 +113,11 @@ class _Reading:
         seen = {change.pk for _, change, _ in found}
         unsettled = self._changes.filter(state=ChangeState.DONE, is_settled=False)
         unsettled.filter(pk__in=seen).update(is_settled=True)
-        self._end_absent(wanted - seen)
+        absent = wanted - seen
+        rows = self._changes.filter(pk__in=absent)
+        self._end_late(rows, _LEFT)
+        self._end(rows.filter(state__in=OPEN), "The delay queue does not contain this message.")
+        rows.filter(state=ChangeState.DONE).update(is_settled=True)
         if problem:
             raise problem
 
@@ -204,13 +208,6 @@ class _Reading:
             f"Reading “{self._queue}” took longer than {LONGEST_READING_SECONDS:.0f} s. "
             f"{progress}. The worker continues in a minute."
         )
-
-    def _end_absent(self, absent: set[int]) -> None:
-        """The queue was read to its end without these."""
-        rows = self._changes.filter(pk__in=absent)
-        self._end_late(rows, _LEFT)
-        self._end(rows.filter(state__in=OPEN), "The delay queue does not contain this message.")
-        rows.filter(state=ChangeState.DONE).update(is_settled=True)
 
     def _end_late(self, rows: QuerySet[ScheduledChange], why: str) -> None:
         """Those that are due by now were delivered, or were taken out before a kill."""

@@ -73,11 +73,6 @@ def build_history(
     deaths = [Step("death", d.reason, d.queue, d.first_at, death=d) for d in history.deaths]
     latest = _latest(message, history)
     steps = [_publication(message, history), *deaths, *([latest] if latest else []), *then]
-    return _sort_by_time(steps)
-
-
-def _sort_by_time(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """To the second, as x-death and the page have it; one without a time follows the one before."""
     known, moments = _FIRST, []
     for step in steps:
         known = step.at.replace(microsecond=0) if step.at else known
@@ -118,7 +113,30 @@ def build_later_steps(
     parked_message: ParkedMessage, rules: Redaction = NOTHING
 ) -> tuple[Step, ...]:
     """The steps since it was parked, in the order of their times, as `rules` let them be seen."""
-    steps = [*_states(parked_message), *_replays(parked_message, rules), *_equals(parked_message)]
+    # Others of equal content from the same queue; two equal ones can both be real.
+    # Without those that its replays name already.
+    of_replays = ReplayItem.objects.filter(
+        Q(parked_message=parked_message) | Q(died_as=parked_message)
+    )
+    named = of_replays.values_list("parked_message_id", "died_as_id")
+    others = ParkedMessage.objects.filter(
+        broker=parked_message.broker,
+        queue=parked_message.queue,
+        content_id=parked_message.content_id,
+    ).exclude(pk__in={parked_message.pk, *(pk for pair in named for pk in pair if pk)})
+    steps = [
+        *_states(parked_message),
+        *_replays(parked_message, rules),
+        *[
+            Step(
+                "now",
+                *_equal(parked_message, other),
+                is_inferred=True,
+                page=_parked_page(parked_message, other.pk),
+            )
+            for other in others.order_by("-pk")[:MOST]
+        ],
+    ]
     parked, *rest = steps
     return (parked, *sorted(rest, key=lambda step: step.at or _LAST))
 
@@ -222,31 +240,6 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
     return Step(kind, what, at=item.outcome_at, detail=detail, page=page)
 
 
-def _equals(parked_message: ParkedMessage) -> list[Step]:
-    """Others of equal content from the same queue; two equal ones can both be real.
-
-    Without those that its replays name already.
-    """
-    of_replays = ReplayItem.objects.filter(
-        Q(parked_message=parked_message) | Q(died_as=parked_message)
-    )
-    named = of_replays.values_list("parked_message_id", "died_as_id")
-    others = ParkedMessage.objects.filter(
-        broker=parked_message.broker,
-        queue=parked_message.queue,
-        content_id=parked_message.content_id,
-    ).exclude(pk__in={parked_message.pk, *(pk for pair in named for pk in pair if pk)})
-    return [
-        Step(
-            "now",
-            *_equal(parked_message, other),
-            is_inferred=True,
-            page=_parked_page(parked_message, other.pk),
-        )
-        for other in others.order_by("-pk")[:MOST]
-    ]
-
-
 def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, str, datetime, str]:
     if parked_message.repeat_of_id == other.pk or other.repeat_of_id == parked_message.pk:
         sentence = "Possible repeat: a crash may have parked the same message twice."
@@ -282,7 +275,19 @@ def path_graph(message: Message, history: History, queue: str) -> Graph:
     for death in [death for death in deaths if death.count > 1][:1]:
         _add_death(edges, before, death, is_sure=False)
     if queue:
-        _add_last_edge(edges, message, history, before, queue)
+        # The edge from its latest death to its queue, according to the delivery.
+        newest = newest_death(message.headers)
+        known = {f"queue/{death.queue}" for death in history.deaths}
+        last = f"queue/{newest[0]}" if newest else ""
+        start = last if last in known else before
+        key = message.routing_key
+        if message.exchange:
+            exchange = f"exchange/{message.exchange}"
+            _add_edge(edges, Edge(start, exchange, "dead-letter", "last dead-letters to"))
+            _add_edge(edges, Edge(exchange, f"queue/{queue}", "binding", "routes to", (key,), key))
+        else:
+            what = "last dead-letters to"
+            _add_edge(edges, Edge(start, f"queue/{queue}", "dead-letter", what, (key,), key))
     return _make_graph(deaths, edges.values(), queue)
 
 
@@ -308,24 +313,6 @@ def _add_death(
         _add_edge(edges, Edge(exchange, queue, "binding", "routes to", (key,), key))
     elif before:
         _add_edge(edges, Edge(before, queue, kind, what, (key,), key))
-
-
-def _add_last_edge(
-    edges: dict[tuple[str, str], Edge], message: Message, history: History, before: str, queue: str
-) -> None:
-    """The edge from its latest death to its queue, according to the delivery."""
-    newest = newest_death(message.headers)
-    known = {f"queue/{death.queue}" for death in history.deaths}
-    last = f"queue/{newest[0]}" if newest else ""
-    start = last if last in known else before
-    key = message.routing_key
-    if message.exchange:
-        exchange = f"exchange/{message.exchange}"
-        _add_edge(edges, Edge(start, exchange, "dead-letter", "last dead-letters to"))
-        _add_edge(edges, Edge(exchange, f"queue/{queue}", "binding", "routes to", (key,), key))
-    else:
-        what = "last dead-letters to"
-        _add_edge(edges, Edge(start, f"queue/{queue}", "dead-letter", what, (key,), key))
 
 
 def _add_edge(edges: dict[tuple[str, str], Edge], edge: Edge) -> None:

@@ -182,7 +182,14 @@ class PrivateNode:
         missing = self._place.missing()
         if missing:
             raise NodeError(missing)
-        self._take_lock()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.folder / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise NodeError(f"another process runs the node in {self.folder}") from None
+        self._lock = lock
         try:
             end(list(marked_processes(self.folder)), patience=STOP_SECONDS)
             ports = self._prepare()
@@ -225,16 +232,6 @@ class PrivateNode:
         if self._ports is None:
             raise NodeError(f"the node in {self.folder} was not started")
         return self._ports
-
-    def _take_lock(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = (self.folder / "lock").open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise NodeError(f"another process runs the node in {self.folder}") from None
-        self._lock = lock
 
     def _prepare(self) -> Ports:
         kept = self.folder / "node.json"

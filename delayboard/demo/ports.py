@@ -47,7 +47,12 @@ class Holder:
         One that is ours already is waited for: a node that was killed may still be closing it.
         """
         if port in self._open:
-            return _is_free_in_time(port, time.monotonic() + CLOSING_SECONDS)
+            deadline = time.monotonic() + CLOSING_SECONDS
+            while not is_free(port):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.05)
+            return True
         if not is_free(port):
             return False
         folder = Path(tempfile.gettempdir(), f"delayboard-ports-{os.getuid()}")
@@ -60,14 +65,6 @@ class Holder:
             return False
         self._open[port] = descriptor
         return True
-
-
-def _is_free_in_time(port: int, deadline: float) -> bool:
-    while not is_free(port):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _close(descriptors: dict[int, int]) -> None:

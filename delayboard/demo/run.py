@@ -148,7 +148,13 @@ def keep_running(
         while True:
             time.sleep(TICK_SECONDS)
             if node is not None and not node.is_running:
-                _restart_node(node)
+                print_line("The broker ended and restarts")
+                try:
+                    node.stop()
+                    node.start()
+                except NodeError as error:
+                    print_line(str(error))
+                    time.sleep(pause(3))
             if not is_announced and answers(port):
                 is_announced = True
                 page = f"http://127.0.0.1:{port}{first_page}"
@@ -156,16 +162,6 @@ def keep_running(
     finally:
         for keeper in reversed(keepers):
             keeper.stop()
-
-
-def _restart_node(node: PrivateNode) -> None:
-    print_line("The broker ended and restarts")
-    try:
-        node.stop()
-        node.start()
-    except NodeError as error:
-        print_line(str(error))
-        time.sleep(pause(3))
 
 
 def answers(port: int) -> bool:

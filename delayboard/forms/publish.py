@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -152,7 +152,10 @@ class PublishForm(PublishFields):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         self._drop_other_mode(cleaned)
-        self._read_body(cleaned)
+        try:
+            cleaned["body"] = read_body(cleaned.get("body", ""), cleaned.get("body_format", ""))
+        except BodyError as error:
+            self.add_error("body", str(error))
         self._read_due_at(cleaned)
         if not cleaned.get("topology") and not cleaned.get("broker"):
             self.add_error("topology", "Choose a topology, or a broker and an exchange.")
@@ -175,12 +178,6 @@ class PublishForm(PublishFields):
         for name in MODES.get(OTHER_MODE.get(cleaned.get("mode") or "", ""), ()):
             cleaned[name] = NOTHING.get(name, "")
             self.errors.pop(name, None)
-
-    def _read_body(self, cleaned: dict[str, Any]) -> None:
-        try:
-            cleaned["body"] = read_body(cleaned.get("body", ""), cleaned.get("body_format", ""))
-        except BodyError as error:
-            self.add_error("body", str(error))
 
     def _read_due_at(self, cleaned: dict[str, Any]) -> None:
         """Turn the time into a delay from now on."""
@@ -310,26 +307,22 @@ class PublishForm(PublishFields):
             given = topology.pattern.achievable(topology.parsed, asked)
             if given != asked:
                 note = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
+        # By their AMQP names.
+        stated = {name: data[name] for name in ("content_type", *RARE_TEXTS) if data.get(name)}
+        stated["delivery_mode"] = 2 if data.get("persistent") else 1
+        stated["timestamp"] = int(datetime.now(UTC).timestamp())
+        if data.get("priority") is not None:
+            stated["priority"] = data["priority"]
+        if data.get("expiration") is not None:
+            stated["expiration"] = str(data["expiration"] // timedelta(milliseconds=1))
         return OutgoingMessage(
             route,
             data["body"],
             data["headers"],
-            _make_properties(data),
+            stated,
             topology=topology,
             target=target,
             note=note,
             delay=asked,
             id=data["publication_id"] or uuid4(),
         )
-
-
-def _make_properties(data: Mapping[str, Any]) -> dict[str, Any]:
-    """By their AMQP names."""
-    stated = {name: data[name] for name in ("content_type", *RARE_TEXTS) if data.get(name)}
-    stated["delivery_mode"] = 2 if data.get("persistent") else 1
-    stated["timestamp"] = int(datetime.now(UTC).timestamp())
-    if data.get("priority") is not None:
-        stated["priority"] = data["priority"]
-    if data.get("expiration") is not None:
-        stated["expiration"] = str(data["expiration"] // timedelta(milliseconds=1))
-    return stated

@@ -106,17 +106,13 @@ def count_badges(brokers: Collection[Broker], now: datetime) -> Mapping[str, Bad
                 numbers[name] += number
     found = {name: replace(badge, number=numbers[name]) for name, badge in BADGES}
     if numbers[FINDINGS]:
-        found[FINDINGS] = _count_findings(brokers, now)
+        findings, worst = 0, 0
+        for counts in count_open(brokers, now).values():
+            findings += sum(counts.values())
+            worst += sum(number for severity, number in counts.items() if severity.key in WORST)
+        words = f"open, {worst} of them {WORST[0]} or {WORST[1]}" if worst else "open"
+        found[FINDINGS] = Badge(words, is_bad=worst > 0, number=findings)
     return {name: badge for name, badge in found.items() if badge.number}
-
-
-def _count_findings(brokers: Collection[Broker], now: datetime) -> Badge:
-    findings, worst = 0, 0
-    for counts in count_open(brokers, now).values():
-        findings += sum(counts.values())
-        worst += sum(number for severity, number in counts.items() if severity.key in WORST)
-    words = f"open, {worst} of them {WORST[0]} or {WORST[1]}" if worst else "open"
-    return Badge(words, is_bad=worst > 0, number=findings)
 
 
 @cache

@@ -99,7 +99,12 @@ class Destinations:
         Looks again the first time: another's destination may have come since. Raises Conflict,
         Blocked, and what a look raises.
         """
-        self._check_anew(target)
+        if target not in self._ours:
+            self.check_again()
+            if problem := self.problem(target):
+                raise Conflict(problem)
+        if self._seen.alarms:
+            raise Blocked(alarm_sentence(self._seen.alarms))
         if target in self._ours:
             yield lambda: None
             return
@@ -111,14 +116,6 @@ class Destinations:
                 self.take(target)
 
             yield note
-
-    def _check_anew(self, target: str) -> None:
-        if target not in self._ours:
-            self.check_again()
-            if problem := self.problem(target):
-                raise Conflict(problem)
-        if self._seen.alarms:
-            raise Blocked(alarm_sentence(self._seen.alarms))
 
     def check_again(self) -> None:
         """Raises Refusal when the levels do not exist, BrokerError from the broker."""

@@ -94,8 +94,15 @@ def read_line(line: bytes, mapping: FileMapping = PLAIN) -> FileMessage:
     """Raises Malformed."""
     values = _object(line, mapping)
     headers = _headers(values)
+    destination = values.get("destination")
+    if isinstance(destination, str) and mapping.destination_ends_at:
+        destination = destination.partition(mapping.destination_ends_at)[0]
+    if not isinstance(destination, str) or not destination:
+        raise Malformed("The line has no “destination”.")
+    if not is_encodable(destination):
+        raise Malformed("The “destination” contains a character that is not valid Unicode.")
     return FileMessage(
-        _destination(values, mapping),
+        destination,
         _due_at(values, mapping),
         _body(values),
         headers,
@@ -172,17 +179,6 @@ def _headers(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(headers, dict):
         raise Malformed("The “headers” are not a JSON object.")
     return headers
-
-
-def _destination(values: Mapping[str, Any], mapping: FileMapping) -> str:
-    destination = values.get("destination")
-    if isinstance(destination, str) and mapping.destination_ends_at:
-        destination = destination.partition(mapping.destination_ends_at)[0]
-    if not isinstance(destination, str) or not destination:
-        raise Malformed("The line has no “destination”.")
-    if not is_encodable(destination):
-        raise Malformed("The “destination” contains a character that is not valid Unicode.")
-    return destination
 
 
 def _due_at(values: Mapping[str, Any], mapping: FileMapping) -> datetime:

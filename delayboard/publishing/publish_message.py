@@ -197,7 +197,15 @@ def find_observer(
             f"No tap of an applied topology records deliveries to {prediction.queue}. Publish "
             "through an applied topology to observe the delivery.",
         )
-    if _sees_arrivals(topology, target, prediction.found):
+    # Whether a tap sees what arrives at this target. A direct exchange copies to a tap
+    # what it was bound for by name, and nothing for “#”.
+    direct = {exchange.name for exchange in prediction.found.exchanges if exchange.type == "direct"}
+    if any(
+        tap.phase == "exit"
+        and tap.destination in ("", target)
+        and not (tap.routing_key == "#" and tap.exchange in direct)
+        for tap in topology.taps
+    ):
         is_delayed = bool(prediction.arrives_after)
         return Observer(topology, sees_entry=has_entry_tap(topology) or not is_delayed)
     # It records deliveries of delayed messages only.
@@ -219,19 +227,6 @@ def find_tapped(topologies: list[Topology], walked: Walk) -> Topology | None:
             if tap.phase == "exit" and passes and (tap.routing_key in {"#", *passes}):
                 return topology
     return None
-
-
-def _sees_arrivals(topology: Topology, target: str, found: Definitions) -> bool:
-    """Whether a tap sees what arrives at this target.
-
-    A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
-    direct = {exchange.name for exchange in found.exchanges if exchange.type == "direct"}
-    return any(
-        tap.phase == "exit"
-        and tap.destination in ("", target)
-        and not (tap.routing_key == "#" and tap.exchange in direct)
-        for tap in topology.taps
-    )
 
 
 class AlreadySent(Exception):

@@ -80,7 +80,15 @@ class Throttle(AxesDatabaseHandler):
         except db.Error as error:
             if request is None or not note_refusal("A failed sign-in", error):
                 raise
-            self._count_in_memory(request, credentials)
+            cache, seconds = get_cache(), get_cache_timeout(request)
+            for key in get_client_cache_keys(request, credentials):
+                # The time begins with the first failure and is not renewed.
+                cache.add(key, 0, seconds)
+                # It may have expired just now.
+                with suppress(ValueError):
+                    cache.incr(key)
+            if self.is_locked(request, credentials):
+                _refuse(request, credentials)
 
     def user_logged_in(
         self, sender: Any, request: HttpRequest, user: AbstractUser, **kwargs: Any
@@ -127,17 +135,6 @@ class Throttle(AxesDatabaseHandler):
             found = attempts.aggregate(count=Sum("failures_since_start"), last=Max("attempt_time"))
             in_memory = kept.get(key, 0)
             yield (found["count"] or 0) + in_memory, limit, None if in_memory else found["last"]
-
-    def _count_in_memory(self, request: Any, credentials: dict[str, Any]) -> None:
-        cache, seconds = get_cache(), get_cache_timeout(request)
-        for key in get_client_cache_keys(request, credentials):
-            # The time begins with the first failure and is not renewed.
-            cache.add(key, 0, seconds)
-            # It may have expired just now.
-            with suppress(ValueError):
-                cache.incr(key)
-        if self.is_locked(request, credentials):
-            _refuse(request, credentials)
 
 
 def _refuse(request: Any, credentials: dict[str, Any]) -> None:

@@ -56,26 +56,19 @@ def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
 def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
     match request.POST.get("switch"):
         case "on":
-            _switch_on(request, broker)
+            typed = request.POST.get("name", "").strip()
+            with show_refusal(request, "Firehose not enabled.", switch.Refusal, BrokerError):
+                switch.switch_on(request.user, broker, typed_name=typed)
+                messages.success(request, f"The firehose of {broker.name} is enabled.")
         case "off":
-            _switch_off(request, broker)
+            with show_refusal(request, "Firehose not disabled.", switch.Refusal, BrokerError):
+                sentence = f"Delayboard no longer reads the firehose of {broker.name}."
+                if not switch.switch_off(request.user, broker):
+                    sentence += (
+                        " RabbitMQ still copies messages, because other queues use the trace "
+                        "exchange."
+                    )
+                messages.success(request, sentence)
         case _:
             messages.error(request, "Nothing was changed. The request must be on or off.")
     return redirect(next_of(request, reverse("firehose", args=[broker.slug])))
-
-
-def _switch_on(request: HttpRequest, broker: Broker) -> None:
-    typed = request.POST.get("name", "").strip()
-    with show_refusal(request, "Firehose not enabled.", switch.Refusal, BrokerError):
-        switch.switch_on(request.user, broker, typed_name=typed)
-        messages.success(request, f"The firehose of {broker.name} is enabled.")
-
-
-def _switch_off(request: HttpRequest, broker: Broker) -> None:
-    with show_refusal(request, "Firehose not disabled.", switch.Refusal, BrokerError):
-        sentence = f"Delayboard no longer reads the firehose of {broker.name}."
-        if not switch.switch_off(request.user, broker):
-            sentence += (
-                " RabbitMQ still copies messages, because other queues use the trace exchange."
-            )
-        messages.success(request, sentence)

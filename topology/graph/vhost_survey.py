@@ -62,7 +62,16 @@ def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
     definitions = snapshot.definitions.without_taps().without_probes()
     arrows = [*_arrows(definitions), *(edge for group in groups for edge in group.extra_edges)]
     owners = {member: group.key for group in reversed(groups) for member in group.members}
-    rest = _find_rest(definitions, arrows, owners)
+    # The broker's own exchanges count as soon as an arrow touches them.
+    ends = {end for edge in arrows for end in (edge.source, edge.target)}
+    exchanges = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
+    queues = {f"queue/{queue.name}" for queue in definitions.queues}
+    unused = {i for i in exchanges - ends if i.startswith("exchange/amq.")}
+    rest = {
+        QUEUES: frozenset(queues - owners.keys()),
+        EXCHANGES: frozenset(exchanges - unused - owners.keys()),
+        MISSING: frozenset(ends - exchanges - queues - owners.keys()),
+    }
     owners |= {member: key for key, members in rest.items() for member in members}
     return Survey(snapshot, definitions, groups, arrows, owners, rest, snapshot_marks(snapshot))
 
@@ -102,18 +111,3 @@ def _arrows(definitions: Definitions) -> Iterable[Edge]:
             yield edge
         else:
             yield from (replace(edge, target=f"queue/{key}") for key in edge.keys)
-
-
-def _find_rest(
-    definitions: Definitions, arrows: Sequence[Edge], owned: Mapping[str, str]
-) -> dict[str, frozenset[str]]:
-    """The broker's own exchanges count as soon as an arrow touches them."""
-    ends = {end for edge in arrows for end in (edge.source, edge.target)}
-    exchanges = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
-    queues = {f"queue/{queue.name}" for queue in definitions.queues}
-    unused = {i for i in exchanges - ends if i.startswith("exchange/amq.")}
-    return {
-        QUEUES: frozenset(queues - owned.keys()),
-        EXCHANGES: frozenset(exchanges - unused - owned.keys()),
-        MISSING: frozenset(ends - exchanges - queues - owned.keys()),
-    }

@@ -55,26 +55,22 @@ def read_snapshots(source: str, version: str = "") -> dict[str, Snapshot]:
     if version and not version_numbers(version):
         raise BadInput(f"“{version}” is no version of RabbitMQ. Give a number such as 4.3.")
     if not is_file(source):
-        return _read_broker(source)
+        # Raises BadInput and Unreachable.
+        from topology import snapshots
+        from topology.models import Broker
+
+        broker = Broker.objects.filter(slug=source).first()
+        if broker is None:
+            names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
+            raise BadInput(f"“{source}” is neither a file nor a broker. Existing brokers: {names}.")
+        known = snapshots.poll(broker, 60)
+        if known.snapshot is None or known.error:
+            raise Unreachable(known.error)
+        return {broker.vhost: known.snapshot}
     try:
         return read_export(read_json(source), version)
     except NotDefinitions as error:
         raise BadInput(str(error)) from error
-
-
-def _read_broker(slug: str) -> dict[str, Snapshot]:
-    """Raises BadInput and Unreachable."""
-    from topology import snapshots
-    from topology.models import Broker
-
-    broker = Broker.objects.filter(slug=slug).first()
-    if broker is None:
-        names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
-        raise BadInput(f"“{slug}” is neither a file nor a broker. Existing brokers: {names}.")
-    known = snapshots.poll(broker, 60)
-    if known.snapshot is None or known.error:
-        raise Unreachable(known.error)
-    return {broker.vhost: known.snapshot}
 
 
 def choose_vhost(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snapshot]:

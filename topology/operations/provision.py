@@ -63,22 +63,18 @@ def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
     declare them again (Symfony Messenger, Laravel)."""
     wanted = topology.definitions_with(tap_type_for(topology, snapshot))
     if topology.state == State.APPLIED:
-        wanted = wanted.without(_find_expired(wanted, snapshot))
+        # The missing queues with `x-expires`, and the bindings to them.
+        names = {
+            queue.name
+            for queue in wanted.queues
+            if "x-expires" in queue.arguments
+            and not is_own_queue(queue.name)
+            and snapshot.declared.queue(queue.name) is None
+        }
+        bound = (one for one in wanted.bindings if one.destination_is_queue)
+        lost = {one.identity for one in bound if one.destination in names}
+        wanted = wanted.without(lost | {("queue", name) for name in names})
     return make_plan(wanted, snapshot)
-
-
-def _find_expired(wanted: Definitions, snapshot: Snapshot) -> set[Identity]:
-    """The missing queues with `x-expires`, and the bindings to them."""
-    names = {
-        queue.name
-        for queue in wanted.queues
-        if "x-expires" in queue.arguments
-        and not is_own_queue(queue.name)
-        and snapshot.declared.queue(queue.name) is None
-    }
-    bound = (one for one in wanted.bindings if one.destination_is_queue)
-    lost = {one.identity for one in bound if one.destination in names}
-    return lost | {("queue", name) for name in names}
 
 
 def tap_type_for(topology: Topology, snapshot: Snapshot) -> str:

@@ -331,7 +331,11 @@ class _Replacing(_Emptying):
                 switch_to(self._stand_in, self._management)
                 return self._set(ReplacementStep.DRAINING)
             case ReplacementStep.DRAINING:
-                return self._drain()
+                if not is_switched(self._stand_in, self._management):
+                    return self._set(ReplacementStep.SWITCHING)
+                if not self._is_empty(self._row.queue):
+                    return False
+                return self._set(ReplacementStep.DELETING)
             case ReplacementStep.DELETING:
                 return self._delete()
             case ReplacementStep.RETURNING:
@@ -339,13 +343,6 @@ class _Replacing(_Emptying):
         temporary = replace(self._wanted, name=self._stand_in.name)
         self.is_done = self._is_empty(temporary.name) and self._remove(temporary)
         return False
-
-    def _drain(self) -> bool:
-        if not is_switched(self._stand_in, self._management):
-            return self._set(ReplacementStep.SWITCHING)
-        if not self._is_empty(self._row.queue):
-            return False
-        return self._set(ReplacementStep.DELETING)
 
     def _delete(self) -> bool:
         """Not where it is new already: the last worker may have died after its declaration."""

@@ -32,28 +32,6 @@ def list_examples(pattern: Pattern, params: Any) -> list[CodeExample]:
         return []
     if route.lease is not None or route.due_header or route.headers:
         return []
-    found = [_aio_pika(route), _spring(route), _amqplib(route)]
-    if isinstance(params, level_params.Params):
-        found = [*_of_preset(params.preset, target, delay), *found]
-    return found
-
-
-def _of_preset(preset: str, target: str, delay: timedelta) -> list[CodeExample]:
-    seconds = f"{delay.total_seconds():g}"
-    if preset == "celery":
-        return [CodeExample("Celery", f"task.apply_async(countdown={seconds})\n")]
-    if preset.startswith("nsb"):
-        code = (
-            "var options = new SendOptions();\n"
-            f"options.SetDestination({_text(target)});\n"
-            f"options.DelayDeliveryWith(TimeSpan.FromSeconds({seconds}));\n"
-            "await session.Send(message, options);\n"
-        )
-        return [CodeExample("NServiceBus", code)]
-    return []
-
-
-def _aio_pika(route: Route) -> CodeExample:
     binds = "".join(
         f"destination = await channel.get_{'queue' if one.destination_is_queue else 'exchange'}"
         f"({_text(one.destination)})\n"
@@ -72,7 +50,25 @@ def _aio_pika(route: Route) -> CodeExample:
         ")\n"
         f"await exchange.publish(message, {_text(route.routing_key)}, mandatory=True)\n"
     )
-    return CodeExample("aio-pika", code)
+    found = [CodeExample("aio-pika", code), _spring(route), _amqplib(route)]
+    if isinstance(params, level_params.Params):
+        found = [*_of_preset(params.preset, target, delay), *found]
+    return found
+
+
+def _of_preset(preset: str, target: str, delay: timedelta) -> list[CodeExample]:
+    seconds = f"{delay.total_seconds():g}"
+    if preset == "celery":
+        return [CodeExample("Celery", f"task.apply_async(countdown={seconds})\n")]
+    if preset.startswith("nsb"):
+        code = (
+            "var options = new SendOptions();\n"
+            f"options.SetDestination({_text(target)});\n"
+            f"options.DelayDeliveryWith(TimeSpan.FromSeconds({seconds}));\n"
+            "await session.Send(message, options);\n"
+        )
+        return [CodeExample("NServiceBus", code)]
+    return []
 
 
 def _spring(route: Route) -> CodeExample:

@@ -299,7 +299,13 @@ def _find_served(
         if use.params is None:
             continue
         pattern = KINDS[use.kind]
-        reached = _list_default_targets(use, definitions)
+        names = (identity[1] for identity in use.claims if identity[0] == "queue")
+        queues = (queue for queue in map(definitions.queue, names) if queue is not None)
+        reached = {
+            queue.dead_letter_routing_key or ""
+            for queue in queues
+            if queue.dead_letter_exchange == ""
+        }
         reached |= {forwarder.onward for forwarder in pattern.forwarders(use.params)}
         if isinstance(use.params, chains.Params):
             reached.update(queue.name for queue in use.params.declared.queues)
@@ -367,15 +373,6 @@ def _find_chain_uses(
         )
         params = None if is_odd else chains.claim(chain, declared)
         yield Use(kind, chain.name, params, frozenset(claims - taken), chain.missing)
-
-
-def _list_default_targets(use: Use, definitions: Definitions) -> set[str]:
-    """The queues that what dies in its own goes to through the default exchange."""
-    names = (identity[1] for identity in use.claims if identity[0] == "queue")
-    queues = (queue for queue in map(definitions.queue, names) if queue is not None)
-    return {
-        queue.dead_letter_routing_key or "" for queue in queues if queue.dead_letter_exchange == ""
-    }
 
 
 def _list_candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:

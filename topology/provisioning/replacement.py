@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.content.text import count_of
-from topology.definitions import Arguments, Binding, Definitions, Identity, Queue
+from topology.definitions import Arguments, Binding, Identity, Queue
 from topology.delays import format_delay
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.provisioning.plan import Plan
@@ -101,7 +101,9 @@ def _refusals(
             "queue. Stop publishers and consumers, empty and delete the queue, then try "
             "again."
         )
-    if _is_reached_by_name(name, found):
+    dying = found.dying_into("")
+    is_dead_lettered = any(queue.dead_letter_routing_key == name for queue in dying)
+    if is_dead_lettered or not any(found.sources(name)):
         yield (
             f"Messages reach “{name}” by its name, and RabbitMQ drops them while the queue does "
             "not exist. Stop the publishers until the queue is empty, delete it, then try "
@@ -122,13 +124,6 @@ def _refusals(
             f"The name “{name}” is too long for a temporary queue beside it. Create a topology "
             "with a shorter name."
         )
-
-
-def _is_reached_by_name(name: str, found: Definitions) -> bool:
-    """By publishers, as nothing is bound to it, or by the queues that dead-letter so."""
-    dying = found.dying_into("")
-    is_dead_lettered = any(queue.dead_letter_routing_key == name for queue in dying)
-    return is_dead_lettered or not any(found.sources(name))
 
 
 def _harm_to_waiting(wanted: Queue, there: Queue) -> Iterator[str]:

@@ -135,14 +135,10 @@ def find_reasons(
         found.append("rejected")
     if is_delay or queue.message_ttl_ms is not None:
         found.append("expired")
-    if _drops_when_full(queue):
+    names = ("x-max-length", "x-max-length-bytes")
+    is_bounded = any(queue.arguments.number(name) is not None for name in names)
+    if is_bounded and queue.arguments.text("x-overflow") != "reject-publish":
         found.append("maxlen")
     if is_read and delivery_limit(queue, version) is not None:
         found.append("delivery_limit")
     return tuple(found)
-
-
-def _drops_when_full(queue: Queue) -> bool:
-    names = ("x-max-length", "x-max-length-bytes")
-    is_bounded = any(queue.arguments.number(name) is not None for name in names)
-    return is_bounded and queue.arguments.text("x-overflow") != "reject-publish"

@@ -58,43 +58,37 @@ def forward_copy(
         return replace(copy, hops=(*copy.hops, copy.hop(queue.name, None))).ends("delivered", why)
     due = due_ms(copy.headers, forwarder.due_header, copy.after)
     if due is not None and due > copy.after:
-        return _send_back(copy, queue, forwarder, due, around)
+        # One lap more, or all that are left in one step.
+        again = _publish_again(
+            copy, queue, forwarder.back, sentences.forwarder_return(queue.name, 1), around
+        )
+        lap_ms = _lap_ms(copy, forwarder, around)
+        if isinstance(again, RouteOutcome) or not lap_ms:
+            return again
+        # Back in the forwarder's queue for the last time, however many laps that takes. One
+        # that may come later than at `after` ends some lap in the time of one after it is
+        # due.
+        laps = -(-(due - again.after) // lap_ms)
+        back_at, spread = again.after + laps * lap_ms, again.spread
+        if spread != 0:
+            back_at = due
+            spread = None if spread is None else max(lap_ms, again.after + spread - due)
+        returned = replace(again, why=sentences.forwarder_return(forwarder.queue, laps))
+        return forward_copy(
+            replace(
+                returned,
+                hops=(*returned.hops, returned.hop(forwarder.back, back_at - returned.after)),
+                after=back_at,
+                spread=spread,
+                keys=(forwarder.queue,),
+                why=sentences.expiry(forwarder.back, lap_ms),
+            ),
+            queue,
+            forwarder,
+            around,
+        )
     return _publish_again(
         copy, queue, forwarder.onward, sentences.FORWARDING.format(queue.name), around
-    )
-
-
-def _send_back(
-    copy: Copy, queue: Queue, forwarder: Forwarder, due: int, around: Circumstances
-) -> Copy | RouteOutcome:
-    """One lap more, or all that are left in one step."""
-    again = _publish_again(
-        copy, queue, forwarder.back, sentences.forwarder_return(queue.name, 1), around
-    )
-    lap_ms = _lap_ms(copy, forwarder, around)
-    if isinstance(again, RouteOutcome) or not lap_ms:
-        return again
-    return forward_copy(_end_laps(again, forwarder, due, lap_ms), queue, forwarder, around)
-
-
-def _end_laps(copy: Copy, forwarder: Forwarder, due: int, lap_ms: int) -> Copy:
-    """Back in the forwarder's queue for the last time, however many laps that takes.
-
-    One that may come later than at `after` ends some lap in the time of one after it is due.
-    """
-    laps = -(-(due - copy.after) // lap_ms)
-    back_at, spread = copy.after + laps * lap_ms, copy.spread
-    if spread != 0:
-        back_at = due
-        spread = None if spread is None else max(lap_ms, copy.after + spread - due)
-    returned = replace(copy, why=sentences.forwarder_return(forwarder.queue, laps))
-    return replace(
-        returned,
-        hops=(*returned.hops, returned.hop(forwarder.back, back_at - returned.after)),
-        after=back_at,
-        spread=spread,
-        keys=(forwarder.queue,),
-        why=sentences.expiry(forwarder.back, lap_ms),
     )
 
 

@@ -119,7 +119,15 @@ class _Vhost:
         self.timed = {q.name: q for q in found.queues if self._is_timed(q)}
         for queue in self._find_untimed():
             self.timed[queue.name] = queue
-        self._exclude_work_queues()
+        # Of queues that expire into one another, the work queue is the one not named as a
+        # delay. Consumers show it in a broker; in exported definitions only the name does.
+        for name in [name for name in self.timed if not _DELAY_NAME.search(name)]:
+            others = self.behind(self.timed[name]).keys() & self.timed.keys() - {name}
+            if any(
+                _DELAY_NAME.search(other) and name in self.behind(self.timed[other])
+                for other in others
+            ):
+                del self.timed[name]
 
     def reach(self, exchange: str, keys: Sequence[str] | None) -> _Reached:
         """The queues that messages with these keys reach, with any key for None."""
@@ -236,19 +244,6 @@ class _Vhost:
                 continue
             if not all(map(has_dead_letter_name, ends)):
                 yield queue
-
-    def _exclude_work_queues(self) -> None:
-        """Of queues that expire into one another, the work queue is the one not named as a delay.
-
-        Consumers show it in a broker; in exported definitions only the name does.
-        """
-        for name in [name for name in self.timed if not _DELAY_NAME.search(name)]:
-            others = self.behind(self.timed[name]).keys() & self.timed.keys() - {name}
-            if any(
-                _DELAY_NAME.search(other) and name in self.behind(self.timed[other])
-                for other in others
-            ):
-                del self.timed[name]
 
     def chains(self) -> Sequence[Chain]:
         """Those that are linked, or end in the same queues and both take dead letters or both do

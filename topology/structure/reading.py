@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from topology.clients.describe import count_failures
-from topology.deaths import Death, History, newest_death, read_history
+from topology.deaths import History, newest_death, read_history
 from topology.definitions import DELAY_HEADER, Queue
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome
@@ -168,14 +168,12 @@ class Reader:
         linked = next(group for group in self._rounds if left.name in group)
         deaths = [one for one in history.deaths if one.queue in linked and one.reason == "expired"]
         if len({one.count for one in deaths}) > 1:
-            return self._find_delay_of_entry(deaths[0])
+            death = deaths[0]
+            copy = Copy(death.exchange, death.routing_key, {}, death.original_expiration)
+            entering, _ = self._split(copy)
+            return entering.after if entering else _find_wait(self._delays[death.queue], None)
         waits = (_find_wait(self._delays[one.queue], one.original_expiration) for one in deaths)
         return sum(waits, timedelta(0))
-
-    def _find_delay_of_entry(self, death: Death) -> timedelta:
-        copy = Copy(death.exchange, death.routing_key, {}, death.original_expiration)
-        entering, _ = self._split(copy)
-        return entering.after if entering else _find_wait(self._delays[death.queue], None)
 
     def _count_trips(self, history: History) -> int:
         """How often it left the chain: queues that one trip passes count once."""

@@ -15,7 +15,7 @@ from topology.definitions import Binding, BrokerObject, Definitions, Exchange, I
 from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.dot import arrange
 from topology.graph.edges import forwarder_edges
-from topology.graph.geometry import Direction, Layout
+from topology.graph.geometry import Direction
 from topology.graph.ladder import Ladder, Levels, build_ladder, fold
 from topology.graph.ladder_places import place_ladder
 from topology.graph.route import broken_places, route_steps, shorten
@@ -133,14 +133,11 @@ def draw_graph(
     layout = arrange(graph, direction=direction)
     # topology.graph.svg escapes every text that it writes.
     svg = SafeString(draw_svg(layout, title=title, id=name))
-    return Diagram(svg, facts(graph), _notes(graph, layout, note))
-
-
-def _notes(graph: Graph, layout: Layout, note: str) -> str:
-    """What there is to say of a diagram besides what its lines are."""
     kinds = {edge.kind for edge in graph.edges}
     of_lines = [words for kind, words in LINE_NOTES.items() if kind in kinds]
-    return " ".join(part for part in (*of_lines, note, layout.note) if part)
+    return Diagram(
+        svg, facts(graph), " ".join(part for part in (*of_lines, note, layout.note) if part)
+    )
 
 
 def _hold_queues(
@@ -154,27 +151,23 @@ def _hold_queues(
     drawn = queues[:MOST_MEMBERS]
     more = len(queues) - len(drawn)
     note = f"The diagram omits {more} queues with longer delays." if more else ""
-    part = replace(snapshot, definitions=_add_routes(snapshot.definitions, drawn))
-    graph = build(part, beside=snapshot.definitions)
-    return draw_graph(graph, title, name, note)
-
-
-def _add_routes(there: Definitions, queues: Sequence[Queue]) -> Definitions:
-    """The queues, the exchanges they die into, and the bindings that take on what died."""
-    routes = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in queues}
+    # The queues, the exchanges they die into, and the bindings that take on what died.
+    routes = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in drawn}
     ends = {exchange for exchange, _ in routes if exchange}
-    exchanges = [exchange for exchange in there.exchanges if exchange.name in ends]
+    exchanges = [exchange for exchange in snapshot.definitions.exchanges if exchange.name in ends]
     wide = {exchange.name for exchange in exchanges if exchange.type != "direct"}
     bindings = [
         binding
-        for binding in there.bindings
+        for binding in snapshot.definitions.bindings
         if binding.source in ends
         and (binding.source in wide or (binding.source, binding.routing_key) in routes)
     ]
     behind = {b.destination for b in bindings if b.destination_is_queue}
     behind |= {key for exchange, key in routes if exchange == "" and key}
-    beyond = [queue for queue in there.queues if queue.name in behind]
-    return Definitions.of([*queues, *exchanges, *bindings, *beyond])
+    beyond = [queue for queue in snapshot.definitions.queues if queue.name in behind]
+    part = replace(snapshot, definitions=Definitions.of([*drawn, *exchanges, *bindings, *beyond]))
+    graph = build(part, beside=snapshot.definitions)
+    return draw_graph(graph, title, name, note)
 
 
 def _example(pattern: Pattern, params: Any) -> Definitions:

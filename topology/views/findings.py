@@ -352,6 +352,7 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
     endless = one.objects[:MOST_COMMANDS] if one.rule == cycles.FOR_EVER else ()
     parking = [cycles.describe_parking(queue, snapshot) for _, queue, *_ in endless]
     is_admin_needed = [*commands, *(command for _, command, _ in parking)]
+    names = [obj[1] for obj in one.objects if obj[0] == "queue"]
     return {
         "line": make_line(one),
         "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
@@ -369,7 +370,11 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
         "managed": _managed(broker, one),
-        "queue": _find_queue(one),
+        "queue": (
+            names[0]
+            if names and (one.rule in _ON_QUEUE_PAGE or one.severity >= Severity.STUCK)
+            else ""
+        ),
         "makes_retries": one.rule in _ENDED_BY_RETRIES,
         "levels": LEVELS,
         "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
@@ -377,14 +382,6 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         if chain and len(chain.path)
         else None,
     }
-
-
-def _find_queue(one: Finding) -> str:
-    """The queue whose page has the next step: its messages, or what must be declared again."""
-    names = [obj[1] for obj in one.objects if obj[0] == "queue"]
-    return (
-        names[0] if names and (one.rule in _ON_QUEUE_PAGE or one.severity >= Severity.STUCK) else ""
-    )
 
 
 def _make_block(broker: Broker, commands: Sequence[str]) -> tuple[str, str]:

@@ -220,12 +220,21 @@ def make_page(row: ScheduledMessage, now: datetime, hidden: Redaction) -> Messag
     reader = Reader({row.broker_id: hidden})
     line = reader.line(row, now)
     has_body = ScheduledBody.objects.filter(message=row).exists()
+    begins_at = row.entered_at
+    path: list[Wait] = []
+    for length in reader.find_waits(row) or () if begins_at else ():
+        assert begins_at is not None
+        ends_at = begins_at + length
+        is_over = ends_at <= now or row.left_at is not None
+        mark = "over" if is_over else "now" if begins_at <= now else "to come"
+        path.append(Wait(begins_at, length, mark))
+        begins_at = ends_at
     return MessagePage(
         line=line,
         headers=tuple(
             (make_encodable(name), *_value(value)) for name, value in line.headers.items()
         ),
-        path=tuple(_find_path(row, reader, now)),
+        path=tuple(path),
         has_body=has_body,
         is_masked=line.hides_something or (has_body and bool(hidden.body_paths)),
     )
@@ -246,16 +255,3 @@ def _value(value: Any) -> tuple[str, bool]:
     is_long = isinstance(value, (dict, list))
     text = json.dumps(value, indent=2 if is_long else None, ensure_ascii=False)
     return make_encodable(text), is_long
-
-
-def _find_path(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Wait]:
-    begins_at = row.entered_at
-    path: list[Wait] = []
-    for length in reader.find_waits(row) or () if begins_at else ():
-        assert begins_at is not None
-        ends_at = begins_at + length
-        is_over = ends_at <= now or row.left_at is not None
-        mark = "over" if is_over else "now" if begins_at <= now else "to come"
-        path.append(Wait(begins_at, length, mark))
-        begins_at = ends_at
-    return path

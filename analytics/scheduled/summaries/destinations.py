@@ -83,7 +83,8 @@ def update_missing_bindings(
     if not has_free_destinations(topology.pattern, params):
         return []
     waiting = _destinations(topology)
-    owned = _owned(topology)
+    own = {obj.identity for obj in topology.definitions if isinstance(obj, Binding)}
+    owned = {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
     names = [name for name in {*waiting, *owned, *rows} if name]
     check = DestinationCheck(
         topology,
@@ -110,12 +111,6 @@ def _destinations(topology: Topology) -> list[str]:
     """For whom messages are listed."""
     rows = ScheduledMessage.objects.filter(WAITING, topology=topology).order_by("destination")
     return list(rows.values_list("destination", flat=True).distinct()[:MOST_DESTINATIONS])
-
-
-def _owned(topology: Topology) -> set[str]:
-    """The destinations that Delayboard bound for a message, whether they are bound still or not."""
-    own = {obj.identity for obj in topology.definitions if isinstance(obj, Binding)}
-    return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
 
 
 def _rows(check: DestinationCheck, owned: Collection[str]) -> list[MissingBinding]:

@@ -135,7 +135,17 @@ def write_note(user: Any, group: MessageGroup, *, note: str, owner: str, link: s
     if len(note) > LONGEST_NOTE:
         raise NoteError(f"The note is longer than {count_text(LONGEST_NOTE)} characters.")
     if link:
-        _check_link(link)
+        try:
+            parts = urlsplit(link)
+            # A host of the own network has no dot.
+            is_whole = parts.scheme in ("http", "https") and parts.hostname and link.isprintable()
+        except ValueError:
+            is_whole = False
+        if len(link) > LONGEST_LINK or " " in link or not is_whole:
+            raise NoteError(
+                f"The link must begin with http:// or https:// and have at most {LONGEST_LINK} "
+                "characters."
+            )
     named = {one.get_username(): one for one in find_owners(group.broker)}
     # Who lost the role since stays the owner until somebody changes it.
     if group.owner is not None:
@@ -151,18 +161,4 @@ def write_note(user: Any, group: MessageGroup, *, note: str, owner: str, link: s
             broker=group.broker,
             what=str(group),
             details={"group": group.pk, "note": note[:1000], "owner": owner, "link": link},
-        )
-
-
-def _check_link(link: str) -> None:
-    try:
-        parts = urlsplit(link)
-        # A host of the own network has no dot.
-        is_whole = parts.scheme in ("http", "https") and parts.hostname and link.isprintable()
-    except ValueError:
-        is_whole = False
-    if len(link) > LONGEST_LINK or " " in link or not is_whole:
-        raise NoteError(
-            f"The link must begin with http:// or https:// and have at most {LONGEST_LINK} "
-            "characters."
         )

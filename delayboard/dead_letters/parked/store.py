@@ -282,7 +282,10 @@ def change_each(
     changed: list[int] = []
     for start in range(0, len(ordered), LOCKED_AT_ONCE):
         some = ordered[start : start + LOCKED_AT_ONCE]
-        _lock_parked_messages(some)
+        if connection.features.has_select_for_update:
+            rows = ParkedMessage.objects.filter(match_keys(some)).order_by("pk")
+            # A parker that names one as an earlier repeat must not wait for it: it holds the group.
+            list(rows.select_for_update(no_key=True).values_list("pk"))
         for after in sorted({wanted[key] for key in some}):
             keys = [key for key in some if wanted[key] == after]
             changed += _change_locked(keys, before, after, groups, state_at=at, state_by=by)
@@ -291,13 +294,6 @@ def change_each(
         if changes:
             MessageGroup.objects.filter(pk=group).update(**changes)
     return sorted(changed)
-
-
-def _lock_parked_messages(keys: list[int]) -> None:
-    if connection.features.has_select_for_update:
-        rows = ParkedMessage.objects.filter(match_keys(keys)).order_by("pk")
-        # A parker that names one as an earlier repeat must not wait for it: it holds the group.
-        list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
 def _change_locked(

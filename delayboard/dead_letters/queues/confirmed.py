@@ -205,17 +205,13 @@ def decide(
             broker=broker, queue=name, defaults=changed
         )
         if not is_confirmed:
-            _cancel_parkings(broker, name)
+            asked = Parking.objects.filter(broker=broker, queue=name, work__isnull=False)
+            for parking in asked.exclude(work__state__in=ENDED).select_related("work"):
+                assert parking.work is not None
+                work.cancel(parking.work)
         word = "marked" if is_confirmed else "excluded"
         audit.record(user, f"dead-letter queue {word}", broker=broker, what=name)
     return row
-
-
-def _cancel_parkings(broker: Broker, name: str) -> None:
-    asked = Parking.objects.filter(broker=broker, queue=name, work__isnull=False)
-    for parking in asked.exclude(work__state__in=ENDED).select_related("work"):
-        assert parking.work is not None
-        work.cancel(parking.work)
 
 
 def _explain_problem(

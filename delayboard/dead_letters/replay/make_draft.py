@@ -293,35 +293,32 @@ class _Preparing:
             if self.batch.selected and not self.batch.prepared_to:
                 self._check_again()
             else:
-                self._freeze()
+                batch, chosen = self.batch, find_selection(self.batch)
+                self.done = batch.selected
+                if not batch.prepared_to:
+                    add_missing(find_unindexed(batch), self._pulse)
+                checker, routes = self._make_checker(), Routes(batch)
+                after = batch.prepared_to or chosen.find_floor(self._pulse)
+                while number := min(CHUNK, chosen.count_room(batch.selected)):
+                    self._pulse()
+                    rows = chosen.read_next(after, number, self._pulse)
+                    if not rows:
+                        break
+                    checked = checker.check_rows(rows)
+                    with transaction.atomic():
+                        self._advance(len(rows))
+                        insert_items(batch, rows, checked, routes)
+                        counted = ("selected", "prepared_to", "repeats", "excluded")
+                        self._write(**{name: getattr(batch, name) for name in counted})
+                    after = batch.prepared_to
+                if not batch.selected:
+                    raise BatchError(_explain_nothing(batch))
+                self._end()
         except BrokerUnknown as error:
             raise work.Later(str(error)) from error
         except (BatchError, OptionError, QueryError) as error:
             # Rights, redaction rules and topologies may have changed since.
             self._fail(str(error))
-
-    def _freeze(self) -> None:
-        batch, chosen = self.batch, find_selection(self.batch)
-        self.done = batch.selected
-        if not batch.prepared_to:
-            add_missing(find_unindexed(batch), self._pulse)
-        checker, routes = self._make_checker(), Routes(batch)
-        after = batch.prepared_to or chosen.find_floor(self._pulse)
-        while number := min(CHUNK, chosen.count_room(batch.selected)):
-            self._pulse()
-            rows = chosen.read_next(after, number, self._pulse)
-            if not rows:
-                break
-            checked = checker.check_rows(rows)
-            with transaction.atomic():
-                self._advance(len(rows))
-                insert_items(batch, rows, checked, routes)
-                counted = ("selected", "prepared_to", "repeats", "excluded")
-                self._write(**{name: getattr(batch, name) for name in counted})
-            after = batch.prepared_to
-        if not batch.selected:
-            raise BatchError(_explain_nothing(batch))
-        self._end()
 
     def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""

@@ -434,8 +434,20 @@ def write_endings(
     another worker was first. The items at the positions `begun` are locked too, for the caller.
     """
     endings = _filter_open(batch, endings)
+    # The new state: replayed, in a delay, or the state before this batch claimed the
+    # message.
+    wanted = {
+        one.taken.parked_message: ParkedState.PARKED
+        if one.state != ItemState.DONE
+        else ParkedState.DELAYED
+        if one.taken.is_delayed
+        else ParkedState.REPLAYED
+        for one in endings
+        if one.taken.parked_message is not None
+    }
+    parked = [key for key, state in wanted.items() if state == ParkedState.PARKED]
     change_each(
-        _choose_states(batch, endings),
+        {**wanted, **find_earlier_states(batch, parked)},
         (ParkedState.REPLAYING,),
         by=batch.started_by_id,
         at=at,
@@ -477,21 +489,6 @@ def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Endi
         return endings
     open_positions = set(rows.order_by().values_list("position", flat=True))
     return [one for one in endings if one.taken.position in open_positions]
-
-
-def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
-    """The new state: replayed, in a delay, or the state before this batch claimed the message."""
-    wanted = {
-        one.taken.parked_message: ParkedState.PARKED
-        if one.state != ItemState.DONE
-        else ParkedState.DELAYED
-        if one.taken.is_delayed
-        else ParkedState.REPLAYED
-        for one in endings
-        if one.taken.parked_message is not None
-    }
-    parked = [key for key, state in wanted.items() if state == ParkedState.PARKED]
-    return {**wanted, **find_earlier_states(batch, parked)}
 
 
 def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> Counter[str]:

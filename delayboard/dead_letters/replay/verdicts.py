@@ -265,7 +265,12 @@ class RouteChecker:
     def _walk_route(
         self, target: Target, source: str, properties: Properties, route: Route | None
     ) -> Verdict:
-        headers = self._select_headers(properties.headers, route)
+        found = {
+            name: properties.headers[name] for name in self._read if name in properties.headers
+        }
+        if REPLAYS_HEADER in self._read:
+            found[REPLAYS_HEADER] = count_replays(properties.headers) + 1
+        headers = found if route is None else {**found, **route.make_headers(self.now_ms)}
         expiration = properties.expiration
         exchange, key = target.exchange, target.routing_key
         if route is not None:
@@ -297,13 +302,6 @@ class RouteChecker:
                 self._known.clear()
             self._known[cache_key] = known
         return known
-
-    def _select_headers(self, headers: Mapping[str, Any], route: Route | None) -> dict[str, Any]:
-        """Of what is published, the headers that anything on the way may read."""
-        found = {name: headers[name] for name in self._read if name in headers}
-        if REPLAYS_HEADER in self._read:
-            found[REPLAYS_HEADER] = count_replays(headers) + 1
-        return found if route is None else {**found, **route.make_headers(self.now_ms)}
 
     def _index_of(self, target: Target, route: Route | None) -> Index:
         if route is None or all(self.index.definitions.get(t.identity) for t in route.declares):

@@ -126,7 +126,18 @@ class Search:
         if after is not None:
             rows = rows.filter(**{"pk__gt" if self.is_oldest_first else "pk__lt": after})
         order = "pk" if self.is_oldest_first else "-pk"
-        return _read_ordered(self._series(rows), order, number)
+        # Parts of these rows, each of which an index has in order.
+        of_broker = rows.filter(broker=self.broker)
+        keys = self._series_keys
+        if keys is None or len(keys) > MOST_SERIES:
+            of_keys = [of_broker]
+        elif self.groups is None:
+            of_keys = [of_broker.filter(queue=key) for key in keys]
+        else:
+            of_keys = [rows.filter(group=key) for key in self.groups]
+        return _read_ordered(
+            [one.filter(state=state) for one in of_keys for state in self.states], order, number
+        )
 
     def select(self, ids: Collection[int], most: int | None = None) -> list[int]:
         rows = self.messages().filter(match_keys(ids)) if ids else ParkedMessage.objects.none()
@@ -143,18 +154,6 @@ class Search:
                 if ids is not None:
                     yield ids if len(ids.ids) <= MOST else cut(ids.ids, MOST)
         yield cut(self.next(after, MOST + 1), MOST)
-
-    def _series(self, rows: QuerySet[ParkedMessage]) -> list[QuerySet[ParkedMessage]]:
-        """Parts of these rows, each of which an index has in order."""
-        of_broker = rows.filter(broker=self.broker)
-        keys = self._series_keys
-        if keys is None or len(keys) > MOST_SERIES:
-            of_keys = [of_broker]
-        elif self.groups is None:
-            of_keys = [of_broker.filter(queue=key) for key in keys]
-        else:
-            of_keys = [rows.filter(group=key) for key in self.groups]
-        return [one.filter(state=state) for one in of_keys for state in self.states]
 
     @property
     def _series_keys(self) -> frozenset[int] | tuple[str, ...] | None:

@@ -50,7 +50,17 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
     choice = access.choose_brokers(request)
     group_filter = groups.parse(request.GET.dict())
     now = datetime.now(UTC)
-    parts = _parts(request, choice.shown, group_filter.text, now)
+    parked = groups.count_parked(choice.shown)
+    parts = [
+        BrokerPart(
+            broker,
+            known,
+            _queues(broker, known, group_filter.text, now),
+            parked.get(broker.pk, 0),
+            access.may(request.user, broker, Role.OPERATOR),
+        )
+        for broker, known in zip(choice.shown, snapshots.fresh_all(choice.shown), strict=True)
+    ]
     context: dict[str, Any] = {
         "brokers": choice.visible,
         "broker": choice.only,
@@ -73,22 +83,6 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
     rules = redaction.rules_by_broker(request.user, choice.shown)
     context |= _groups(choice.shown, group_filter, rules, request.GET.get("trend", ""), now)
     return render(request, "delayboard/dead_letters.html", context)
-
-
-def _parts(
-    request: HttpRequest, brokers: Sequence[Broker], text: str, now: datetime
-) -> list[BrokerPart]:
-    parked = groups.count_parked(brokers)
-    return [
-        BrokerPart(
-            broker,
-            known,
-            _queues(broker, known, text, now),
-            parked.get(broker.pk, 0),
-            access.may(request.user, broker, Role.OPERATOR),
-        )
-        for broker, known in zip(brokers, snapshots.fresh_all(brokers), strict=True)
-    ]
 
 
 def _groups(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +18,6 @@ from topology.models import Broker, Role
 from topology.operations import adopt
 from topology.patterns.table import KINDS
 from topology.provisioning.recognition import Found
-from topology.snapshot import Snapshot
 from topology.views.brokers.discovered_topologies import recognize_snapshot
 
 SHOWN = 50
@@ -49,22 +47,7 @@ def _page(request: HttpRequest, brokers: list[Broker]) -> HttpResponse:
     after = row_number(request.GET.get("after", ""))
     read = {broker: one.snapshot for broker, one in known.items() if one.snapshot}
     only = brokers[0] if len(brokers) == 1 else None
-    context: dict[str, Any] = {
-        "brokers": brokers,
-        "broker": only,
-        "shows_brokers": only is None,
-        "latest": known[only] if only else None,
-        "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
-        **_others(read),
-        "filters": filters,
-        "after": after,
-        "listing": retry_list.retrying(brokers, filters, read, now, hidden=hidden, after=after),
-    }
-    return render(request, "delayboard/retrying.html", context)
-
-
-def _others(read: Mapping[Broker, Snapshot]) -> dict[str, Any]:
-    """What retries in the brokers and is managed by nobody: only how much waits there is known."""
+    # Of what nobody manages, only how much waits there is known.
     others: list[tuple[Broker, Found]] = []
     unknown = []
     for broker, snapshot in read.items():
@@ -75,10 +58,19 @@ def _others(read: Mapping[Broker, Snapshot]) -> dict[str, Any]:
         found = [one for one in worked.value.found if KINDS[one.use.kind].ATTEMPTS_COUNTED_BY]
         others += [(broker, one) for one in adopt.list_unmanaged(broker, found)]
     others.sort(key=lambda pair: -(pair[1].waiting or 0))
-    return {
+    context: dict[str, Any] = {
+        "brokers": brokers,
+        "broker": only,
+        "shows_brokers": only is None,
+        "latest": known[only] if only else None,
+        "operated": list(access.visible_brokers(request.user, Role.OPERATOR)),
         "others": [
             (broker, one, KINDS[one.use.kind].EXPLANATION.title) for broker, one in others[:SHOWN]
         ],
         "others_total": len(others),
         "others_are_unknown": unknown,
+        "filters": filters,
+        "after": after,
+        "listing": retry_list.retrying(brokers, filters, read, now, hidden=hidden, after=after),
     }
+    return render(request, "delayboard/retrying.html", context)

@@ -152,7 +152,8 @@ def _body_sent(request: HttpRequest, item: ReplayItem) -> bytes | None:
     text, known = _lines_of(request.POST["body"]), _text_of(_body_of(item))
     if known is None or text == _lines_of(known):
         return None
-    return _with_ends_of(known, text).encode("utf-8", "surrogatepass")
+    is_windows = "\r\n" in known and "\n" not in known.replace("\r\n", "")
+    return (text.replace("\n", "\r\n") if is_windows else text).encode("utf-8", "surrogatepass")
 
 
 def _body(request: HttpRequest, item: ReplayItem, rules: Redaction) -> dict[str, Any]:
@@ -185,9 +186,3 @@ def _text_of(body: Body | None) -> str | None:
 def _lines_of(text: str) -> str:
     """With the ends of lines that a form does not keep."""
     return text.replace("\r\n", "\n")
-
-
-def _with_ends_of(known: str, text: str) -> str:
-    """With the ends of lines that were there before."""
-    is_windows = "\r\n" in known and "\n" not in known.replace("\r\n", "")
-    return text.replace("\n", "\r\n") if is_windows else text

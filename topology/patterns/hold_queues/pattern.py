@@ -148,8 +148,11 @@ class HoldQueues(Pattern, parts=(parameters,)):
         sentences = []
         if params.exchange and found.exchange(params.exchange) is None:
             sentences.append(f"The destination exchange “{params.exchange}” does not exist.")
+        named = [queue for queue in found.queues if _split_name(params, queue.name)]
+        others = [queue for queue in named if not is_held_for(params.exchange, queue)]
         sentences.extend(
-            _explain_collision(params, queue) for queue in _find_collisions(params, found)
+            _explain_collision(params, queue)
+            for queue in sorted(others, key=lambda queue: queue.name)
         )
         exchange = found.exchange(params.exchange)
         if not params.exchange:
@@ -210,13 +213,6 @@ def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
     if match is None or not match[2].startswith(f"{params.exchange}."):
         return None
     return timedelta(milliseconds=int(match[1])), match[2].removeprefix(f"{params.exchange}.")
-
-
-def _find_collisions(params: Params, found: Definitions) -> list[Queue]:
-    """Queues that have a name of this namespace and hold for somebody else."""
-    named = [queue for queue in found.queues if _split_name(params, queue.name)]
-    others = [queue for queue in named if not is_held_for(params.exchange, queue)]
-    return sorted(others, key=lambda queue: queue.name)
 
 
 def _explain_collision(params: Params, queue: Queue) -> str:

@@ -127,7 +127,15 @@ def definitions(params: Params) -> Definitions:
     for rung in params.rungs:
         name = rung_name(params, rung)
         objects += [
-            _queue(params, name, _rung_arguments(params, rung)),
+            _queue(
+                params,
+                name,
+                {
+                    "x-message-ttl": milliseconds(params.delays[rung - 1]),
+                    "x-dead-letter-exchange": params.name,
+                    "x-dead-letter-routing-key": tried_key(params, rung),
+                },
+            ),
             Binding(ladder, name, tried_key(params, rung - 1)),
             Binding(work, work, tried_key(params, rung)),
         ]
@@ -137,14 +145,6 @@ def definitions(params: Params) -> Definitions:
 def _queue(params: Params, name: str, arguments: dict[str, str | int]) -> Queue:
     of_type = type_arguments(params.queue_type, is_limited="x-message-ttl" in arguments)
     return Queue(name, arguments=Arguments({**of_type, **arguments}))
-
-
-def _rung_arguments(params: Params, rung: int) -> dict[str, str | int]:
-    return {
-        "x-message-ttl": milliseconds(params.delays[rung - 1]),
-        "x-dead-letter-exchange": params.name,
-        "x-dead-letter-routing-key": tried_key(params, rung),
-    }
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:

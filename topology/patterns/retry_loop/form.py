@@ -48,19 +48,6 @@ FIELDS = read_fields(
 )
 
 
-def derived_names(name: str, preset: str, *, is_shared: bool) -> dict[str, str]:
-    """The article's names; the dead side's are literally its own where others may share it."""
-    own = "" if preset == "article" and is_shared else f"{name}_"
-    return {
-        "input_exchange": f"{name}_inner_exch",
-        "input_queue": f"{name}_input_q",
-        "dead_exchange": f"{own}dead_letter_exchange",
-        "dead_queue": f"{own}dead_letter_queue",
-        "return_exchange": f"{own}dead_inner_exch",
-        "unmatched_exchange": f"{own}dead_other_exch",
-    }
-
-
 def parse(values: Mapping[str, str]) -> Params:
     preset = values.get("preset") or "durable"
     return_path = _read_choice(values, "return_path", RETURN_PATHS)
@@ -120,7 +107,17 @@ def _read_names(
                 idle, "This object does not exist with these choices. Leave the field empty."
             )
         )
-    derived = derived_names(name, preset, is_shared=is_shared)
+    # The article's names; the dead side's are literally its own where others may share
+    # it.
+    own = "" if preset == "article" and is_shared else f"{name}_"
+    derived = {
+        "input_exchange": f"{name}_inner_exch",
+        "input_queue": f"{name}_input_q",
+        "dead_exchange": f"{own}dead_letter_exchange",
+        "dead_queue": f"{own}dead_letter_queue",
+        "return_exchange": f"{own}dead_inner_exch",
+        "unmatched_exchange": f"{own}dead_other_exch",
+    }
     return {one: (stated[one] or derived[one]) if one in wanted else "" for one in NAMES}
 
 

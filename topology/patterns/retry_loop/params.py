@@ -123,15 +123,6 @@ def _problems(params: Params) -> dict[str, str]:
     }
     if any(choices.values()):
         return choices
-    return {
-        "timeouts": _timeouts_problem(params),
-        "header": _header_problem(params),
-        "delay": delay_problem(params.delay) if params.keeps_unmatched else "",
-        **_names_problems(params),
-    }
-
-
-def _names_problems(params: Params) -> dict[str, str]:
     wanted = ["input_exchange", "input_queue", "dead_exchange"]
     wanted += ["dead_queue"] if params.keeps_unmatched else []
     wanted += ["return_exchange"] if params.return_exchange else []
@@ -151,7 +142,12 @@ def _names_problems(params: Params) -> dict[str, str]:
                     "uses."
                 )
             seen.add(getattr(params, name))
-    return problems
+    return {
+        "timeouts": _timeouts_problem(params),
+        "header": _header_problem(params),
+        "delay": delay_problem(params.delay) if params.keeps_unmatched else "",
+        **problems,
+    }
 
 
 def _timeouts_problem(params: Params) -> str:

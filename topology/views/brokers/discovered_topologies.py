@@ -89,6 +89,11 @@ def _make_context(
     shown_topologies = adopt.match_managed(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
     one = shown_topologies[0] if wanted.name and shown_topologies else None
+    ours: set[Identity] = set()
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            ours |= {obj.identity for obj in row.pattern.definitions(row.parsed)}
     return {
         "recognition": recognition,
         # Kind, its title, how many were found.
@@ -103,7 +108,9 @@ def _make_context(
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),
         **_list_served(recognition, wanted),
-        **show_unmanaged(find_unmanaged(broker, recognition), snapshot, wanted),
+        **show_unmanaged(
+            [obj for obj in recognition.foreign if obj.identity not in ours], snapshot, wanted
+        ),
     }
 
 
@@ -190,16 +197,6 @@ class Label:
     @property
     def invisible(self) -> str:
         return describe_invisible(self.name)
-
-
-def find_unmanaged(broker: Broker, recognition: Recognition) -> list[BrokerObject]:
-    """What no use claims, and no topology of ours that was not recognized, or not whole."""
-    ours: set[Identity] = set()
-    for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
-        # A row that no longer reads says so on its own page.
-        with suppress(ParamsError):
-            ours |= {obj.identity for obj in row.pattern.definitions(row.parsed)}
-    return [obj for obj in recognition.foreign if obj.identity not in ours]
 
 
 def show_unmanaged(
