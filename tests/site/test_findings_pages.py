@@ -105,8 +105,30 @@ def test_a_finding_of_lost_messages_has_a_button(broker: Broker, rule: Rule) -> 
     (found,) = [one for one in find(snapshot, [rule]) if one.rule is rule]
     address = reverse("topology:finding", args=[broker.slug, found.key])
     text = text_of(signed_in(Role.OPERATOR, broker).get(address))
-    remedy = text.partition("<h2>Remedy</h2>")[2].partition("</section>")[0]
-    assert 'class="button' in remedy
+    head, _, rest = text.partition("<h2>Explanation</h2>")
+    assert 'form="apply"' in head
+    assert "Mute…" in head
+    assert 'id="apply"' in rest
+
+
+def test_what_is_declared_again_needs_stopped_publishers_and_an_empty_queue(
+    broker: Broker,
+) -> None:
+    (snapshot,) = read_export(EXAMPLES["F05"].failing.definitions()).values()
+    (found,) = [one for one in find(snapshot) if one.rule.id == "F05"]
+    snapshots._latest[broker.pk] = Latest(snapshot, timezone.now() + timedelta(days=1))
+    client = signed_in(Role.OPERATOR, broker)
+    text = text_of(client.get(reverse("topology:finding", args=[broker.slug, found.key])))
+    assert "Replace: classic queue f05-wait, TTL 1m, x-expires 60000 → not set" in text
+    address = reverse("topology:finding_apply", args=[broker.slug, found.key])
+    refused = text_of(client.post(address, follow=True))
+    assert "Nothing was changed. Confirm that the publishers are stopped." in refused
+    numbers = {"f05-wait": QueueNumbers(messages=2)}
+    held = Latest(replace(snapshot, numbers=numbers), timezone.now() + timedelta(days=1))
+    snapshots._latest[broker.pk] = held
+    text = text_of(client.get(reverse("topology:finding", args=[broker.slug, found.key])))
+    assert "“f05-wait” holds 2 messages. Empty it first." in text
+    assert 'form="apply"' not in text
 
 
 def test_the_plan_of_a_remedy_has_the_queue_that_somebody_chooses(broker: Broker) -> None:
@@ -316,7 +338,7 @@ def test_a_mute_needs_a_reason_and_a_day_to_come(
 ) -> None:
     text = text_of(muted(broker, **given))
     assert sentence in text
-    assert "<details open>" in text
+    assert '<details class="menu" open>' in text
     assert not FindingMute.objects.exists()
 
 

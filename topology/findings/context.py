@@ -233,12 +233,20 @@ class Context:
         }
         return " or ".join(f"{kind} {name}" for kind, name in kinds.items() if name) or "policy"
 
-    def give_policy(self, queue: Queue, **definition: ArgumentValue) -> tuple[str, ...]:
-        """The command that sets it; none where a policy exists: only one applies to a queue."""
-        if queue.name in self.snapshot.policies:
+    def give_policy(self, queue: Queue, **stated: ArgumentValue | None) -> tuple[str, ...]:
+        """What sets it; `dead_letter_exchange` stands for "dead-letter-exchange".
+
+        Only one policy applies to a queue. One that exists may be meant for other queues too, so
+        one for this queue alone takes its place, with its settings. None where an operator policy
+        may set the same.
+        """
+        given = {key.replace("_", "-"): value for key, value in stated.items()}
+        by_policies = self.snapshot.policy_arguments.get(queue.name, Arguments())
+        is_limited = queue.name in self.snapshot.operator_policies
+        if is_limited and any(f"x-{key}" in by_policies for key in given):
             return ()
         name = f"delayboard-{queue.name}-dead-letters"
-        return (set_policy(name, queue.name, **definition),)
+        return (set_policy(name, queue.name, given, self.snapshot.policies.get(queue.name, "")),)
 
     def give_exchange(self, queue: Queue, key: str = TARGET_QUEUE) -> tuple[str, ...]:
         """The same, for dead letters to a queue that a person has to name."""
@@ -263,25 +271,43 @@ class Context:
         is_there = self.snapshot.definitions.queue(name) is not None
         return () if is_there or name == TARGET_QUEUE else (self.admin.declare_queue(Queue(name)),)
 
+    def make_lasting(self, target: Exchange | Queue) -> tuple[str, ...]:
+        """What declares it as durable, without auto-delete; no command replaces an exchange."""
+        if isinstance(target, Queue):
+            return self.redeclare(target, {}, lasting=True)
+        declared = self.snapshot.declared.exchange(target.name)
+        if declared is None or declared.is_predeclared:
+            return ()
+        wanted = replace(declared, durable=True, auto_delete=False)
+        return (Replacement("", f"exchange {target.name}", wanted=wanted),)
+
     def redeclare(
         self, queue: Queue, changes: Mapping[str, ArgumentValue | None], *, lasting: bool = False
     ) -> tuple[str, ...]:
-        """One command that declares a classic queue again while it is empty and unused.
+        """What declares a queue again while it is empty and unused, or gives it another policy
+        where a policy sets what is to change. An argument is removed by None.
 
-        None for another type, which RabbitMQ deletes with its messages, none where a policy
-        sets what is to change, and none for a name that rabbitmqctl takes for an option. An
-        argument is removed by None.
+        Without a command for a quorum queue, which RabbitMQ deletes with its messages, and for a
+        name that rabbitmqctl takes for an option.
         """
         declared = self.snapshot.declared.queue(queue.name)
-        set_by = {self.set_by(queue, name) for name in changes}
-        is_option = queue.name.startswith("-")
-        if declared is None or queue.type != "classic" or set_by - {"", "argument"} or is_option:
+        set_by = {self.set_by(queue, name) for name in changes} - {""}
+        if declared is None or queue.type == "stream":
+            return ()
+        if set_by == {f"policy {self.snapshot.policies.get(queue.name)}"}:
+            return self.give_policy(
+                queue, **{name.removeprefix("x-"): value for name, value in changes.items()}
+            )
+        if set_by - {"argument"}:
             return ()
         given = {**declared.arguments, **changes}
         arguments = Arguments({k: value for k, value in given.items() if value is not None})
         wanted = replace(declared, arguments=arguments)
         if lasting:
             wanted = replace(wanted, durable=True, auto_delete=False)
+        target = f"queue {queue.name}"
+        if queue.type != "classic" or queue.name.startswith("-"):
+            return (Replacement("", target, wanted=wanted),)
         there = self.index.definitions
         sources = [source for source in there.sources(queue.name) if source]
         bindings = [one for source in sources for one in there.leads(source, queue.name)]
@@ -289,7 +315,7 @@ class Context:
         # nothing: a rabbitmqadmin that does not work ends it before the queue is deleted.
         declare, again = self.admin.declare_queue(declared), self.admin.declare_queue(wanted)
         steps = (declare, delete_queue(queue.name), again, *map(self.admin.restore, bindings))
-        return (Replacement(" && ".join(steps), f"queue {queue.name}"),)
+        return (Replacement(" && ".join(steps), target, wanted=wanted),)
 
     def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:
         """The argument's value in force, and who sets it."""

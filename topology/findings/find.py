@@ -36,7 +36,8 @@ def _find(context: Context, rules: Sequence[Rule]) -> tuple[Finding, ...]:
 
 
 def _sort(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first. Of commands that replace the same policy or queue, only the first."""
+    """The worst first. Of commands that replace the same policy or queue, only the first: who runs
+    all of them would undo it. The page applies one finding, on what is there then."""
     ordered = sorted(
         found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause)
     )
@@ -84,8 +85,10 @@ def _group(rule: Rule, hits: Iterable[Hit]) -> list[Finding]:
         by_cause.setdefault(hit.cause, []).append(_state_condition(hit))
     found = []
     for cause, alike in by_cause.items():
-        commands = dict.fromkeys(command for hit in alike for command in hit.commands)
-        found.append(Finding(rule, cause, tuple(alike), tuple(commands)))
+        # Those without a command differ by what they replace.
+        repairs = {(one, getattr(one, "target", "")): one for hit in alike for one in hit.commands}
+        made = tuple(repairs.values())
+        found.append(Finding(rule, cause, tuple(alike), made, tuple(filter(None, made))))
     return found
 
 

@@ -41,11 +41,15 @@ def rule(number: str, check: Callable[[Context], Iterable[Hit]]) -> Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """All hits of one rule with one cause."""
+    """All hits of one rule with one cause.
+
+    `repairs` are what its hits have as commands; `commands` are those of them to copy.
+    """
 
     rule: Rule
     cause: str
     hits: tuple[Hit, ...]
+    repairs: tuple[str, ...]
     commands: tuple[str, ...]
 
     @property

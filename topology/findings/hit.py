@@ -61,9 +61,10 @@ class Evidence:
 class Hit:
     """What one rule finds at one object. Hits with one `cause` are one finding.
 
-    `commands` are what to run, with words in capitals for what a person has to choose. `unless`
-    completes the sentence where it depends on what the definitions do not show: then the hit is a
-    note, without commands. `severity` and `remedy` are the rule's where they are not stated.
+    `commands` are what to run ("" for what only the page can do), with words in capitals for what
+    a person has to choose. `unless` completes the sentence where it depends on what the definitions
+    do not show: then the hit is a note, without commands. `severity` and `remedy` are the rule's
+    where they are not stated.
     """
 
     cause: str
@@ -144,12 +145,18 @@ def insert_vhost(command: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy for one queue; its `definition` has RabbitMQ's keys, such as "overflow"."""
+    """A policy for one queue; its `definition` has RabbitMQ's keys, such as "overflow".
+
+    `over` names the policy that holds for the queue now, "" for none. Its other settings are kept,
+    but for those `removed`.
+    """
 
     name: str
     queue: str
     pattern: str
     definition: Arguments
+    over: str = ""
+    removed: tuple[str, ...] = ()
 
 
 class Declaration(str):
@@ -166,15 +173,24 @@ class Declaration(str):
 class Replacement(str):
     """A command that replaces something as a whole, such as a queue; `target` names it.
 
-    `policy` is what it sets, None for a queue.
+    Either `policy` is what it sets, or `wanted` is declared in place of what has its name. The
+    command is "" where none does it safely: none checks that a quorum queue is empty, and none
+    knows the priority of another policy.
     """
 
     target: str
     policy: Policy | None
+    wanted: Exchange | Queue | None
 
-    def __new__(cls, command: str, target: str, policy: Policy | None = None) -> Self:
+    def __new__(
+        cls,
+        command: str,
+        target: str,
+        policy: Policy | None = None,
+        wanted: Exchange | Queue | None = None,
+    ) -> Self:
         made = super().__new__(cls, command)
-        made.target, made.policy = target, policy
+        made.target, made.policy, made.wanted = target, policy, wanted
         return made
 
 
@@ -284,16 +300,22 @@ def list_consumers(name: str) -> str:
     return f'rabbitmqctl list_consumers -p "$VHOST" {columns} | grep -F -e {quote(name)}'
 
 
-def set_policy(name: str, queue: str, **definition: ArgumentValue) -> Replacement:
-    """A policy for one queue; `dead_letter_exchange` stands for "dead-letter-exchange"."""
-    stated = {key.replace("_", "-"): value for key, value in definition.items()}
-    given = json.dumps(stated, ensure_ascii=False)
+def set_policy(
+    name: str, queue: str, stated: Mapping[str, ArgumentValue | None], over: str = ""
+) -> Replacement:
+    """A policy for one queue; None removes a setting of the policy that it takes the place of."""
+    pattern = f"^{re.escape(queue)}$"
+    definition = Arguments({key: value for key, value in stated.items() if value is not None})
+    removed = tuple(key for key, value in stated.items() if value is None)
+    policy = Policy(name, queue, pattern, definition, over, removed)
+    if over:
+        return Replacement("", f"policy {name}", policy)
+    given = json.dumps(dict(definition), ensure_ascii=False)
     # A number that a person has to choose is no text.
     for number in NUMBERS:
         given = given.replace(f'"{number}"', number)
-    pattern = f"^{re.escape(queue)}$"
     command = (
         f'rabbitmqctl set_policy -p "$VHOST" {quote(name)} {quote(pattern)} {quote(given)} '
         "--apply-to queues"
     )
-    return Replacement(command, f"policy {name}", Policy(name, queue, pattern, Arguments(stated)))
+    return Replacement(command, f"policy {name}", policy)

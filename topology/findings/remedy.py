@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from topology.definitions import Arguments, Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import (
+    Arguments,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Identity,
+    Queue,
+)
 from topology.findings.finding import Finding
 from topology.findings.hit import (
     NUMBERS,
@@ -21,11 +29,16 @@ from topology.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Remedy:
-    """`queue` gets the messages where a person may choose it, "" where the remedy says it."""
+    """`queue` gets the messages where a person may choose it, "" where the remedy says it.
+
+    Those `replaced` are deleted and declared again with other arguments or attributes, as RabbitMQ
+    changes none.
+    """
 
     objects: Definitions
     policies: tuple[Policy, ...]
     queue: str = ""
+    replaced: tuple[Exchange | Queue, ...] = ()
 
     @property
     def label(self) -> str:
@@ -34,10 +47,18 @@ class Remedy:
         kinds = [word for word, found in (("exchange", exchanges), ("queue", queues)) if found]
         if not kinds and self.objects.bindings:
             kinds = ["binding"]
-        made = f"Create {' and '.join(kinds)}" if kinds else ""
+        steps = [f"create {' and '.join(kinds)}"] if kinds else []
         if self.policies:
-            made = f"{made} and set policy" if made else "Set policy"
-        return made
+            steps.append("set policy")
+        if self.replaced:
+            again = {"queue" if isinstance(one, Queue) else "exchange" for one in self.replaced}
+            steps.append(f"replace {' and '.join(sorted(again))}")
+        return " and ".join(steps).capitalize()
+
+    @property
+    def identities(self) -> frozenset[Identity]:
+        """Of the objects that it declares."""
+        return frozenset(one.identity for one in (*self.objects, *self.replaced))
 
 
 def make_remedy(finding: Finding, snapshot: Snapshot, queue: str = "") -> Remedy | None:
@@ -45,11 +66,12 @@ def make_remedy(finding: Finding, snapshot: Snapshot, queue: str = "") -> Remedy
 
     None where the remedy is another one than declaring objects and setting policies.
     """
-    objects = [one.object for one in finding.commands if isinstance(one, Declaration)]
-    found = [one.policy for one in finding.commands if isinstance(one, Replacement)]
-    policies = [one for one in found if one is not None]
+    objects = [one.object for one in finding.repairs if isinstance(one, Declaration)]
+    found = [one for one in finding.repairs if isinstance(one, Replacement)]
+    policies = [one.policy for one in found if one.policy is not None]
+    replaced = tuple(one.wanted for one in found if one.wanted is not None)
     needs_number = any(set(NUMBERS) & set(one.definition.values()) for one in policies)
-    if needs_number or not (objects or policies):
+    if needs_number or not (objects or policies or replaced):
         return None
     is_asking = any(_asks(one) for one in (*objects, *policies))
     chosen = (queue or _propose(objects, finding)) if is_asking else ""
@@ -61,7 +83,7 @@ def make_remedy(finding: Finding, snapshot: Snapshot, queue: str = "") -> Remedy
     if is_asking and snapshot.declared.queue(chosen) is None:
         filled.append(Queue(chosen, arguments=Arguments({"x-queue-type": "classic"})))
     given = tuple(_name_queue(one, chosen) for one in policies)
-    return Remedy(Definitions.of(one for one in filled if one), given, chosen)
+    return Remedy(Definitions.of(one for one in filled if one), given, chosen, replaced)
 
 
 def _asks(one: BrokerObject | Policy) -> bool:
@@ -101,7 +123,8 @@ def _name_queue(policy: Policy, queue: str) -> Policy:
 def describe_policies(remedy: Remedy) -> Iterator[str]:
     """A sentence for each policy."""
     for one in remedy.policies:
-        given = ", ".join(
-            f"{key} {value or '(default exchange)'}" for key, value in one.definition.items()
-        )
-        yield f"policy {one.name} for queues that match {one.pattern}: {given}"
+        given = [f"{key} {value or '(default exchange)'}" for key, value in one.definition.items()]
+        given += [f"no {key}" for key in one.removed]
+        if one.over:
+            given.append(f"the other settings of policy {one.over}, in its place")
+        yield f"policy {one.name} for queues that match {one.pattern}: {', '.join(given)}"

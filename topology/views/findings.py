@@ -37,7 +37,7 @@ from topology.findings.report import name_of
 from topology.findings.rules import cycles, live
 from topology.forms.mute import MuteForm
 from topology.models import Broker, FindingPeriod, Role, State, Topology
-from topology.operations.apply_remedy import apply_remedy
+from topology.operations.apply_remedy import apply_remedy, explain_in_use, plan_replaced
 from topology.operations.finding_rows import (
     count_open,
     find_mutes,
@@ -49,7 +49,7 @@ from topology.operations.finding_rows import (
 from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.plan import make_plan
+from topology.provisioning.plan import make_plan, title
 from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import draw_path
@@ -266,6 +266,8 @@ def finding_apply(request: HttpRequest, broker: Broker, key: str) -> HttpRespons
         messages.error(request, "Nothing was changed. Enter a shorter name of the queue.")
     elif refusal := access.production_refusal(broker, typed):
         messages.error(request, f"Nothing was changed. {refusal}")
+    elif remedy.replaced and "stopped" not in request.POST:
+        messages.error(request, "Nothing was changed. Confirm that the publishers are stopped.")
     else:
         owner = owners[0] if len(owners) == 1 else None
         try:
@@ -275,6 +277,7 @@ def finding_apply(request: HttpRequest, broker: Broker, key: str) -> HttpRespons
         else:
             made = [change.title for change in plan.select("create")]
             made += [f"policy {policy.name}" for policy in remedy.policies]
+            made += [f"{title(one)} replaced" for one in remedy.replaced]
             messages.success(request, f"Applied: {', '.join(made) or 'all objects exist'}.")
             snapshots.poll(broker)
             return redirect("topology:findings", broker_slug=broker.slug)
@@ -342,6 +345,8 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
                 "remedy": remedy,
                 "plan": make_plan(remedy.objects, worked.snapshot),
                 "policies": list(describe_policies(remedy)),
+                "replaced": plan_replaced(remedy, worked.snapshot),
+                "in_use": explain_in_use(remedy, worked.snapshot),
             }
     return render(request, "topology/finding.html", context)
 
@@ -392,9 +397,8 @@ def _make_block(broker: Broker, commands: Sequence[str]) -> tuple[str, str]:
 
 def _is_planned(managed: Sequence[Topology], remedy: Remedy) -> bool:
     """Whether the plan of a topology creates some of it, with the arguments of its pattern."""
-    made = {obj.identity for obj in remedy.objects}
     return any(
-        made.intersection(obj.identity for obj in row.pattern.definitions(row.parsed))
+        remedy.identities.intersection(obj.identity for obj in row.pattern.definitions(row.parsed))
         for row in managed
     )
 

@@ -212,9 +212,11 @@ class Management:
                 case Binding():
                     self.bind(obj)
 
-    def set_policy(self, name: str, pattern: str, definition: Mapping[str, Any]) -> None:
-        """For queues, with the priority 0. The account needs the tag policymaker."""
-        body = {"pattern": pattern, "definition": dict(definition), "priority": 0}
+    def set_policy(
+        self, name: str, pattern: str, definition: Mapping[str, Any], priority: int = 0
+    ) -> None:
+        """For queues. The account needs the tag policymaker."""
+        body = {"pattern": pattern, "definition": dict(definition), "priority": priority}
         where = path("policies", self._address.vhost, name)
         self._call("PUT", where, {**body, "apply-to": "queues"})
 

@@ -101,7 +101,7 @@ def read_snapshot(
     """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
     declared_queues = [(declared_queue(raw), raw) for raw in queues]
     declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
-    bound = [_binding(raw) for raw in bindings if raw.get("source")]
+    bound = [read_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_add_policy(queue, raw) for queue, raw in declared_queues]
     alternates = _alternates(exchanges, policies)
     return Snapshot(
@@ -243,7 +243,8 @@ def _read_policy(raw: Mapping[str, Any]) -> Arguments:
     )
 
 
-def _binding(raw: Mapping[str, Any]) -> Binding:
+def read_binding(raw: Mapping[str, Any]) -> Binding:
+    """The binding, from the API's answer."""
     return Binding(
         source=str(raw["source"]),
         destination=str(raw.get("destination", "")),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from topology.definitions import Queue, has_dead_letter_name, show_value
 from topology.findings.context import Context, Death, state_unless
 from topology.findings.finding import rule
 from topology.findings.hit import Admin, Evidence, Hit, name_dead_letter_queue
+from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.routing import sentences
 from topology.routing.context import delivery_limit
 from topology.routing.matching.match import Unknown
@@ -33,7 +34,29 @@ def _find_dropped(context: Context) -> Iterator[Hit]:
         if death.reason != "rejected" and ends:
             others = frozenset[Unknown]() if death.walk.delivered else ends[0].others
             unless = state_unless(others | ends[0].unless)
-            yield Hit(_WHEN[death.reason], _cause_of(context, death), unless=unless)
+            repair = _remove_cause(context, death, {hop.queue for hop in ends[0].hops})
+            yield Hit(_WHEN[death.reason], _cause_of(context, death), repair, unless)
+
+
+def _remove_cause(context: Context, death: Death, ring: Collection[str]) -> tuple[str, ...]:
+    """What ends these deaths, so that retries go on: for a TTL, of the queue in the cycle that
+    consumers read, else of the one where messages wait longest; the others are its delays."""
+    one = death.queue
+    if death.reason == "delivery_limit":
+        if context.version >= (4, 0) and LIMIT not in one.arguments:
+            return context.give_policy(one, delivery_limit=-1)
+        return context.redeclare(one, {LIMIT: -1 if context.version >= (4, 0) else None})
+    if death.reason == "maxlen":
+        if one.type == "quorum":
+            return context.give_policy(one, overflow="reject-publish")
+        return context.redeclare(one, dict.fromkeys(LENGTHS))
+    waits = [context.index.queues[name] for name in sorted({*ring, one.name})]
+    timed = [(queue.message_ttl_ms, queue) for queue in waits if queue.message_ttl_ms is not None]
+    work = [queue for _, queue in timed if context.is_consumed(queue)]
+    if not work and timed:
+        longest = max(ttl for ttl, _ in timed)
+        work = [queue for ttl, queue in timed if ttl == longest]
+    return context.redeclare(one, {"x-message-ttl": None}) if work == [one] else ()
 
 
 def _cause_of(context: Context, death: Death) -> Evidence:
@@ -48,7 +71,7 @@ def _cause_of(context: Context, death: Death) -> Evidence:
     )
     if death.reason == "delivery_limit":
         return limit_evidence(context, one, sentence)
-    lengths = (name for name in ("x-max-length", "x-max-length-bytes") if name in one.arguments)
+    lengths = (name for name in LENGTHS if name in one.arguments)
     argument = "x-message-ttl" if death.reason == "expired" else next(lengths)
     return context.evidence(one, argument, sentence)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from topology.definitions import Queue
-from topology.findings.context import Context, state_unless
+from topology.findings.context import Context, Death, state_unless
 from topology.findings.finding import rule
-from topology.findings.hit import MAXIMUM_LENGTH, Admin, Hit
+from topology.findings.hit import MAXIMUM_LENGTH, Admin, Hit, name_dead_letter_queue
 from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import FORESEEABLE, Unknown
@@ -119,11 +119,24 @@ def _find_old_streams(context: Context) -> Iterator[Hit]:
     for death in context.deaths:
         for end in death.walk.outcomes:
             place = (death.queue.name, end.why)
-            if end.cause == "old_stream" and len(end.hops) == 1 and place not in seen:
+            # Where another queue gets it too, the message is not lost.
+            is_lost = end.cause == "old_stream" and not death.walk.delivered
+            if is_lost and len(end.hops) == 1 and place not in seen:
                 seen.add(place)
                 sentence = f"A message dies in “{death.queue.name}”: {end.why}."
                 evidence = context.evidence(death.queue, EXCHANGE, sentence)
-                yield Hit("", evidence, unless=state_unless(end.unless))
+                repair = _give_other_queue(context, death)
+                yield Hit("", evidence, repair, state_unless(end.unless))
+
+
+def _give_other_queue(context: Context, death: Death) -> tuple[str, ...]:
+    """A classic queue for these dead letters: bound beside the stream, or named in the key."""
+    queue, one = name_dead_letter_queue(death.queue.name), death.queue
+    declare = context.declare_missing(queue)
+    if one.dead_letter_exchange:
+        return (*declare, context.admin.bind(one.dead_letter_exchange, queue, death.routing_key))
+    led = context.redeclare(one, {EXCHANGE: "", KEY: queue})
+    return (*declare, *led) if led else ()
 
 
 MISSING_EXCHANGE = rule("F01", _find_missing_exchanges)

@@ -46,7 +46,7 @@ def _make_hit(
         f"RabbitMQ deletes “{target.name}” {when}. It then drops the messages that die in "
         f"“{one.name}”."
     )
-    repair = context.redeclare(target, {}, lasting=True) if isinstance(target, Queue) else ()
+    repair = context.make_lasting(target)
     evidence = context.evidence(one, "x-dead-letter-exchange", sentence)
     return Hit(target.name, evidence, repair, unless)
 
@@ -70,6 +70,7 @@ def _find_ignored_overflow(context: Context) -> Iterator[Hit]:
         is_bounded = any(name in one.arguments for name in LENGTHS)
         if one.type == "quorum" and is_ignored and is_bounded:
             sentence = f"“{one.name}” drops its oldest message when it is full."
+            # For a quorum queue the policy's overflow wins.
             repair = context.give_policy(one, overflow="reject-publish")
             yield Hit("", context.evidence(one, "x-overflow", sentence), repair)
 

@@ -96,7 +96,8 @@ def _find_unrenewed(context: Context) -> Iterator[Hit]:
             late = time_of(expires_ms - ttl_ms)
             later = f"later than {late} after the queue was declared"
             sentence = f"A message can be lost that arrives in “{one.name}” {later}."
-            yield Hit("", context.evidence(one, EXPIRES, sentence))
+            repair = context.redeclare(one, {EXPIRES: None})
+            yield Hit("", context.evidence(one, EXPIRES, sentence), repair)
 
 
 def _list_leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
