@@ -24,7 +24,7 @@ from analytics.views.streaming import download
 from topology import access, audit, redaction, snapshots
 from topology.clients.trace import read_trace
 from topology.content.export_format import FORMS
-from topology.database.paging import row_number
+from topology.database.paging import newest_number, row_number
 from topology.delays import MOMENT_HELP
 from topology.models import Broker, Role
 from topology.redaction import Redaction
@@ -55,7 +55,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     # Another view has no pages, and no rows.
     after = row_number(request.GET.get("after", "")) if is_list else None
     sort = read_sort(request, ("due",), "due")
-    version = listing.newest_version()
+    newest = newest_number(ScheduledMessage.objects.all())
     shown = load_list(
         brokers,
         filters,
@@ -81,7 +81,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "overload": near_overload(brokers, shown.topologies, filters, now) if is_list else None,
         "operated": operated,
         "may_change": bool(operated),
-        "live_version": version,
+        "newest": newest,
         "live": ",".join(str(broker.pk) for broker in brokers),
     }
     return render(request, "analytics/scheduled.html", context)

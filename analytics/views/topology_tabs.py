@@ -12,14 +12,14 @@ from django.views.decorators.http import require_safe
 from analytics import topology_history as history
 from analytics.charts import figures as charts
 from analytics.charts import svg
-from analytics.models import Firehose
+from analytics.models import Firehose, ScheduledMessage
 from analytics.observation import untapped
 from analytics.retention.rules import MINUTES
 from analytics.scheduled.pages.scheduled_page import load_list
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import parse
 from topology import access, redaction
-from topology.database.paging import row_number
+from topology.database.paging import newest_number, row_number
 from topology.models import Role, Topology
 from topology.views.topologies.tabs import head_context, with_topology
 
@@ -38,7 +38,7 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
         "filters": filters,
         "after": after,
         # Of a moment before the list is read.
-        "live_version": listing.newest_version(),
+        "newest": newest_number(ScheduledMessage.objects.all()),
         "listing": load_list([broker], filters, now, hidden=hidden, after=after),
         "operated": operated,
         "may_change": broker in operated,

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from analytics.models import LogImport, Run, ScheduledMessage
-from analytics.scheduled.queries.listing import newest_version
 from delayboard.alerts.messages import make_log_version
 from delayboard.dead_letters.replay.summary import make_page_version
 from delayboard.live.changed_rows import make_message_version, parked_rows, scheduled_rows
-from delayboard.models import Publication, PublishJob, ReplayBatch
+from delayboard.models import ParkedMessage, Publication, PublishJob, ReplayBatch
 from delayboard.now.board import share_overview
 from delayboard.now.system import TaskLine, background_tasks_of, list_hosts, make_tasks_version
 from delayboard.publishing.publish_job import make_job_version
@@ -32,6 +31,7 @@ NOW_SECONDS = 1.0
 ROWS_SECONDS = 2.0
 # Of a list; it shows fifty on a page.
 MOST_ROWS = 200
+MOST_NEW = 1000
 _versions: SnapshotCache[str] = SnapshotCache()
 
 
@@ -89,9 +89,9 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
         case "message":
             return _message(name)
         case "scheduled":
-            return _rows(kind, name, scheduled_rows, newest_version)
+            return _rows(kind, name, scheduled_rows, ScheduledMessage)
         case "parked":
-            return _rows(kind, name, parked_rows)
+            return _rows(kind, name, parked_rows, ParkedMessage)
     return None
 
 
@@ -222,17 +222,22 @@ def _of_brokers(kind: str, name: str, read: Callable[[tuple[Broker, ...]], News]
 
 
 def _rows(
-    kind: str, name: str, read: ReadRows, make_version: Callable[[], str] = str
+    kind: str, name: str, read: ReadRows, model: type[ScheduledMessage | ParkedMessage]
 ) -> Subject | None:
-    """The messages of a list: the numbers of brokers, a semicolon, the numbers of messages."""
-    owners, _, listed = name.partition(";")
+    """The messages of a list: the numbers of brokers, of its messages, and of the newest message
+    that there was, with semicolons. Its version is how many are new.
+    """
+    if name.count(";") != 2:
+        return None
+    owners, listed, last = name.split(";")
     brokers = tuple(Broker.objects.filter(pk__in=_read_numbers(owners)))
-    ids = _read_numbers(listed)
-    if not brokers or len(ids) > MOST_ROWS or (listed and not ids):
+    ids, newest = _read_numbers(listed), paging.row_number(last)
+    if not brokers or newest is None or len(ids) > MOST_ROWS or (listed and not ids):
         return None
 
     def read_list() -> News:
-        version = make_version()
+        new = model.objects.filter(broker__in=brokers, pk__gt=newest)[:MOST_NEW].count()
+        version = f"{new}+" if new == MOST_NEW else str(new)
         return News(version, rows=read(brokers, ids) if ids else {})
 
     return Subject(f"{kind}/{name}", None, read_list, ROWS_SECONDS, brokers)

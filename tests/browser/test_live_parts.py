@@ -10,7 +10,7 @@ from django.urls import reverse
 from playwright.sync_api import Page, Route, expect
 
 from analytics.scheduled import projection
-from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from tests.analytics.builders import an_entry
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker, make_pair
@@ -101,6 +101,25 @@ def test_a_box_is_opened_by_enter_after_the_diagram_was_dragged(page: Page, brok
     assert page.url == page_before
     box.press("Enter")
     expect(page).not_to_have_url(page_before)
+
+
+def test_new_parked_messages_are_counted_until_the_reader_asks(page: Page, broker: Broker) -> None:
+    page.goto(reverse("parked_messages", args=[broker.slug]))
+    note, rows = page.locator("[data-live-held]"), page.locator("table.data tbody tr")
+    expect(note).to_be_hidden()
+    parked(broker, a_message(b"1"))
+    expect(note).to_contain_text("1 new: show", timeout=20_000)
+    note.get_by_role("link").click()
+    expect(rows).to_have_count(1)
+    page.get_by_role("button", name="Pause updates").click()
+    ParkedMessage.objects.update(state=ParkedState.DISCARDED)
+    parked(make_broker(name="Other"), a_message(b"2"))
+    parked(broker, a_message(b"3"))
+    expect(note).to_contain_text("1 new: show", timeout=20_000)
+    expect(rows.locator(".changed")).to_have_text("")
+    page.get_by_role("button", name="Resume updates").click()
+    expect(rows.locator(".changed")).to_have_text("discarded")
+    expect(rows).to_have_count(1)
 
 
 def test_new_rows_of_scheduled_appear_unless_they_are_held(page: Page, broker: Broker) -> None:

@@ -120,12 +120,35 @@ NOTHING = [
     ("message", "999"),
     ("message", "one"),
     ("secrets", "1"),
+    ("parked", "1;2"),
+    ("parked", "1;2;"),
+    ("scheduled", "1;x;3"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "name"), NOTHING)
 def test_what_does_not_exist_is_no_subject(broker: Broker, kind: str, name: str) -> None:
     assert subjects.find(kind, name, 2.0) is None
+
+
+@pytest.mark.both_databases
+@pytest.mark.django_db
+def test_new_to_a_list_are_later_messages_of_its_own_brokers(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_broker(name="Other")
+    first = parked(broker, a_message(b"1"))[0]
+    here = subjects.find("parked", f"{broker.pk};{first.pk};{first.pk}", 2.0)
+    both = subjects.find("parked", f"{other.pk},{broker.pk};;{first.pk}", 2.0)
+    assert here is not None
+    assert both is not None
+    parked(other, a_message(b"2"))
+    assert (here.read().version, both.read().version) == ("0", "1")
+    parked(broker, a_message(b"3"))
+    assert (here.read().version, both.read().version) == ("1", "2")
+    assert here.read().rows == {first.pk: "parked"}
+    monkeypatch.setattr(subjects, "MOST_NEW", 2)
+    assert both.read().version == "2+"
 
 
 def make_blind(broker: Broker) -> Topology:

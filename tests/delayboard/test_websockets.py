@@ -180,7 +180,7 @@ async def test_pages_of_other_brokers_are_not_watched(broker: Broker) -> None:
     other = await sync_to_async(make_broker)(name="Other")
     for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
         assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED
-        assert await closing_code(f"/ws/parked/{name};1/", user) == NOT_ALLOWED
+        assert await closing_code(f"/ws/parked/{name};1;0/", user) == NOT_ALLOWED
 
 
 @pytest.mark.parametrize("lost", ["account", "password", "grant"])

@@ -20,6 +20,11 @@ def row_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
+def newest_number(rows: QuerySet[Any]) -> int:
+    """The number of the newest of these rows, 0 without one: a later one is new to a list."""
+    return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
 @dataclass(frozen=True)
 class Page(Generic[Item]):
     """Rows of a list after the one with the number `after`. The next page begins after `edge`,

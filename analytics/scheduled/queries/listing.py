@@ -72,12 +72,6 @@ def _observe(row: ScheduledMessage) -> Observation:
     )
 
 
-def newest_version() -> str:
-    """Changes when a message is recorded for the first time, in any broker."""
-    newest = ScheduledMessage.objects.order_by("-pk").values_list("pk", flat=True).first()
-    return str(newest or 0)
-
-
 def waiting(
     brokers: Iterable[Broker],
     *,

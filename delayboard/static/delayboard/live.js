@@ -81,12 +81,14 @@ function takeOver(fetched) {
   document.dispatchEvent(new CustomEvent("contentchange"));
   if (!hasOtherRows) return;
   main.dataset.liveUrl = freshMain.dataset.liveUrl;
+  // The next socket counts from the fetched page on.
+  version = fetchedFor = main.dataset.liveVersion;
   rest();
   connect();
 }
 
-// New rows wait while somebody selects rows, or points at one of them.
-const HELD = "[data-live-list] :is(tbody:hover, input:checked, :focus-visible)";
+// New rows wait while somebody selects rows, or points at one of them; in a list that asks, always.
+const HELD = "main[data-live-asks], [data-live-list] :is(tbody:hover, input:checked, :focus-visible)";
 
 const isHeld = () => isPaused || document.querySelector(HELD) !== null;
 
@@ -102,8 +104,8 @@ async function update() {
     [failures, fetchError] = [0, ""];
     // Somebody may have taken hold of a row meanwhile.
     if (!isHeld()) {
-      takeOver(new DOMParser().parseFromString(text, "text/html"));
       fetchedFor = wanted;
+      takeOver(new DOMParser().parseFromString(text, "text/html"));
     }
   } catch {
     failures += 1;
@@ -119,7 +121,11 @@ async function update() {
 function updateWhenDue() {
   const isOld = version !== main.dataset.liveVersion && version !== fetchedFor;
   const held = isHeld();
-  for (const note of document.querySelectorAll("[data-live-held]")) note.hidden = !isOld || !held;
+  for (const note of document.querySelectorAll("[data-live-held]")) {
+    const number = note.querySelector("[data-live-new]");
+    if (number.textContent !== version) number.textContent = version;
+    note.hidden = !isOld || !held;
+  }
   if (!isOld || held || isFetching || document.hidden) return;
   if (Date.now() >= fetchAt) update();
 }

@@ -15,7 +15,7 @@ from analytics.search.query import LONGEST, Range
 from delayboard.dead_letters.parked.groups import by_state
 from delayboard.dead_letters.search import QueryError, Search, search_by
 from delayboard.dead_letters.search.listing import list_page
-from delayboard.models import ParkedState
+from delayboard.models import ParkedMessage, ParkedState
 from topology import access, audit
 from topology.database import paging
 from topology.models import Broker, Role
@@ -41,6 +41,7 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
     # Of what is read message by message, only one order has an index.
     sort = "-parked" if search.reads_messages else read_sort(request, ("parked",), "-parked")
     edge = paging.row_number(request.GET.get("after", ""))
+    newest = paging.newest_number(ParkedMessage.objects.all())
     search = replace(search, is_oldest_first=sort == "parked")
     shown = list_page(request.user, search, edge)
     if shown.lines and shown.has_content:
@@ -55,6 +56,7 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
     context |= {
         "listed": shown,
         "after": edge,
+        "newest": newest,
         "sort": sort,
         "can_sort": not search.reads_messages,
         "is_oldest_first": search.is_oldest_first,
