@@ -108,7 +108,7 @@ def _tables(
         ended = keep(losses.ended(events, parking)) if summary["ended"] else None
         if ended is not None and ended.count() <= BROADCAST_AT_MOST:
             ended = f.broadcast(ended)
-        single, mixed = messages.single(observed, day)
+        single, mixed = messages.single(observed, ended, day)
         if mixed is not None:
             # Those with an id that one aggregation does not count.
             named = observed.where("has_id").join(mixed, list(schema.MESSAGE), "left_semi")

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from analytics.jobs import schema
 from analytics.jobs.schema import keep
-from analytics.jobs.tables import accuracy, retries, trails
+from analytics.jobs.tables import accuracy, losses, retries, trails
 from analytics.jobs.tables.accuracy import clock, compute_lateness, is_entry, is_taken, is_trip
 from analytics.jobs.tables.retries import COUNTED_KINDS, counts_between
 
@@ -82,10 +82,16 @@ class OtherMessages:
         return retries.by_attempt(self.counted)
 
 
-def single(observed: DataFrame, day: Day) -> tuple[SingleMessages, DataFrame | None]:
+def single(
+    observed: DataFrame, ended: DataFrame | None, day: Day
+) -> tuple[SingleMessages, DataFrame | None]:
     """The messages by one aggregation, and which are not: None if all are."""
     by_attempt = keep(_count_by_attempt(observed, *day))
-    mixed = keep(by_attempt.where("not is_single").select(*schema.MESSAGE).distinct())
+    mixed = by_attempt.where("not is_single").select(*schema.MESSAGE)
+    if ended is not None:
+        # The exit of one that was moved may be that of an entry on a later day.
+        mixed = mixed.union(losses.moved(ended))
+    mixed = keep(mixed.distinct())
     number = mixed.count()
     named = observed.where("has_id")
     if number:

@@ -80,15 +80,22 @@ def is_entry() -> Column:
 
 def moves(events: DataFrame, sides: DataFrame) -> DataFrame:
     """Events -> as `sides` of trips the moves of messages that entered one attempt twice: a move
-    ends the first of two entries, which else would get the exit of the second.
+    ends the first of two entries, which else would get the exit of the second. Where the second is
+    of a later day, the exit has another delay.
 
     A fact does not state the attempt: it is the last that was entered twice, from before the move.
     """
+    is_exit = (f.col("kind") == "delivered") & is_trip()
     twice = (
-        sides.where(is_entry() & f.col("has_id"))
+        sides.where("has_id")
         .groupBy("broker", "topology", "key", "attempt")
-        .agg(f.count("*").alias("entries"), f.min("recorded_us").alias("first_us"))
-        .where("entries > 1")
+        .agg(
+            f.count_if(is_entry()).alias("entries"),
+            f.min(f.when(is_entry(), f.col("recorded_us"))).alias("first_us"),
+            f.max(f.when(is_entry(), f.col("requested_delay_ms"))).alias("entry_delay_ms"),
+            f.max(f.when(is_exit, f.col("requested_delay_ms"))).alias("exit_delay_ms"),
+        )
+        .where("entries > 1 or exit_delay_ms not in (0, entry_delay_ms)")
     )
     # A fact is recorded again after a kill.
     moved = events.where(~f.col("is_malformed") & f.col("has_id") & (f.col("kind") == "moved"))
@@ -365,4 +372,4 @@ def by_hour(counts: DataFrame) -> DataFrame:
 def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
     """Pairs -> those that were due by `data_end` and have no recorded exit, with their key."""
     late = pairs.where(~f.col("has_left") & ~_is_open(data_end))
-    return late.select(*PLACE, "destination_id", "key", "due_at")
+    return late.select(*PLACE, "destination_id", "key", "began_at", "due_at")

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.jobs.schema import OBSERVED
-from analytics.jobs.tables.accuracy import is_entry
+from analytics.jobs.tables.accuracy import GRACE, is_entry
 from analytics.jobs.tables.retries import micros
 
 TOPOLOGY = ("broker", "topology", "queue")
@@ -43,9 +43,9 @@ def is_given_up(parking: Parking) -> Column:
 
 
 def ended(events: DataFrame, parking: Parking) -> DataFrame:
-    """Events -> broker, key, fate and `ended_us` (the first time, in microseconds) of the messages
-    that died (or were parked), were cancelled, or were only moved; `moves` has the
-    topology of each move.
+    """Events -> broker, key, fate, `ended_us` and `last_ended_us` (the first and the last time, in
+    microseconds) of the messages that died (or were parked), were cancelled, or were only moved;
+    `moves` has the topology of each move.
 
     A parked message belongs to no topology, so that its broker and key name it.
     """
@@ -57,6 +57,7 @@ def ended(events: DataFrame, parking: Parking) -> DataFrame:
             f.max(is_cancelled).alias("is_cancelled"),
             f.min(is_moved).alias("is_only_moved"),
             f.min(f.when(~is_moved, f.col("recorded_us"))).alias("ended_us"),
+            f.max(f.when(~is_moved, f.col("recorded_us"))).alias("last_ended_us"),
             f.collect_set(f.when(is_moved, f.struct("event_id", "topology"))).alias("moves"),
         )
         .select(
@@ -67,16 +68,24 @@ def ended(events: DataFrame, parking: Parking) -> DataFrame:
             .otherwise("died")
             .alias("fate"),
             "ended_us",
+            "last_ended_us",
             "moves",
         )
     )
+
+
+def moved(ended: DataFrame) -> DataFrame:
+    """What ended -> broker, topology and key of what was moved."""
+    topology = f.explode("moves.topology").alias("topology")
+    return ended.select("broker", topology, "key")
 
 
 def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
     """Missing messages -> with `fate`: died, cancelled, moved or unexplained.
 
     A move explains one message of its topology, the first that was due: what took its place can be
-    lost there, or in another topology.
+    lost there, or in another topology. What ended before the message entered explains nothing: it
+    was parked and replayed.
     """
     if ended is None:
         return missing.withColumn("fate", f.lit("unexplained"))
@@ -84,9 +93,10 @@ def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
     moved = f.size(f.filter("moves", lambda move: move["topology"] == f.col("topology")))
     found = missing.join(ended.drop("ended_us"), ["broker", "key"], "left")
     is_moved = f.row_number().over(in_order) <= f.coalesce(moved, f.lit(0))
-    other = f.when(f.col("fate") != "moved", f.col("fate"))
+    is_before = f.timestamp_micros("last_ended_us") < f.col("began_at") - f.lit(GRACE)
+    other = f.when((f.col("fate") != "moved") & ~is_before, f.col("fate"))
     fate = f.when(is_moved, "moved").otherwise(f.coalesce(other, f.lit("unexplained")))
-    return found.withColumn("fate", fate).drop("moves")
+    return found.withColumn("fate", fate).drop("moves", "last_ended_us")
 
 
 def losses(missing: DataFrame, destinations: DataFrame) -> DataFrame:
