@@ -17,11 +17,11 @@ from topology.database.optional_writes import try_write
 from topology.models import AuditEntry, Broker
 
 Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
-# The outcome of an action that has not ended, or whose process died.
+# Outcome of an action that has not ended, or whose process died.
 BEGUN = "begun"
-# An account that acts by a token of the API has its name in this attribute; entries have it too.
+# Attribute of an account and of an audit entry: the name of the API token that acts.
 ACTS_BY = "token"
-# A provider gives one customer a whole network of IPv6 (RFC 6177: a /64 at least).
+# Bits of an IPv6 address that name one customer (RFC 6177: providers give a /64 at least).
 NETWORK_BITS = 64
 NOT_WRITTEN = (
     "Delayboard cannot write the audit log now and recorded this action in the system log instead."

@@ -14,23 +14,23 @@ Identity: TypeAlias = tuple[str, ...]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# Queues that Delayboard binds beside the real ones, to see what passes.
+# Prefix of taps: queues that Delayboard binds beside the real ones, to record what passes.
 TAP_PREFIX = "delayboard.tap."
-# Probe queues, and the keys of their probes. One word without a dot: a destination is bound to
-# delay levels by the end of the key, so that none of others matches.
+# Prefix of probe queues and of the keys of probes. It has no dot: a destination is bound to delay
+# levels by the end of the key, so no binding of others matches.
 PROBE_PREFIX = "delayboard-probe-"
 INTERCEPTION_PREFIX = "delayboard.intercept."
-# Prefix of the exchanges that every vhost has; RabbitMQ refuses to declare others with it.
+# Prefix of the exchanges that every virtual host has; RabbitMQ refuses to declare others with it.
 PREDECLARED_PREFIX = "amq."
-# Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
+# Longest TTL, ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
 # The archived plugin's exchange and the header that it waits by.
 DELAYED_TYPE, DELAY_HEADER = "x-delayed-message", "x-delay"
-# ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl, nearly fifty days; more is no delay.
+# Longest delay of the plugin, nearly fifty days; more is no delay (?ERL_MAX_T of
+# rabbit_exchange_type_delayed_message.erl).
 LONGEST_DELAY_MS = 4_294_967_295
-# How queues for failed messages are named: by NServiceBus, EasyNetQ, Wolverine, and behind the name
-# of a work queue by MassTransit, Spring Cloud Stream, dramatiq and people. Structure alone does not
-# show it.
+# Names of queues for failed messages, which structure alone does not show: of NServiceBus, EasyNetQ
+# and Wolverine, and ends of names by MassTransit, Spring Cloud Stream, dramatiq and people.
 _DEAD_LETTER_NAME = re.compile(
     r"error|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue|.*_skipped"
     r"|(?P<of>.*)[._-](?:dlq|xq|dead(?:-?letters?)?|errors?|parking(?:-?lot)?|parked|given-?up)",
@@ -396,7 +396,7 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return found
 
 
-# What every vhost has beside the default exchange, and no export lists.
+# Exchanges that every virtual host has beside the default one, and no export lists.
 PREDECLARED = Definitions.of(
     [
         Exchange("amq.direct"),

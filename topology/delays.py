@@ -35,10 +35,10 @@ DURATION_HELP = f"A duration such as {EXAMPLES}; a number alone is seconds."
 MOMENT_HELP = "A time such as now, +2h, in 2 hours, 1 day ago or 2026-11-21 15:30 (UTC)."
 EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
-# What is before and after the duration of a relative time, and its sign.
+# Forms of a relative time: text before its duration, text after it, sign.
 _SHIFTS = (("+", "", 1), ("in ", "", 1), ("-", "", -1), ("", " ago", -1))
 _US, _SECOND_US = 1000, 1_000_000
-# Durations, each with the unit to which it is rounded from there on.
+# Durations from which on a span is rounded, each with the unit.
 _STEPS_US = (
     (31_536_000 * _SECOND_US, 86_400 * _SECOND_US),
     (86_400 * _SECOND_US, 3600 * _SECOND_US),

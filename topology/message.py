@@ -14,10 +14,10 @@ from topology.definitions import Definitions
 
 Headers: TypeAlias = Mapping[str, Any]
 
-# What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
+# Headers in which a quorum queue counts deliveries of a message that comes again (4.0.5, 4.3.6).
 COUNTED_BY_QUEUE = frozenset({"x-delivery-count", "x-acquired-count"})
-# What dying, passing a quorum queue or a replay adds to a message
-# (rabbit_dead_letter.erl 3.10.8, mc_amqpl.erl 4.3.5).
+# Headers that dying, passing a quorum queue or a replay adds to a message (rabbit_dead_letter.erl
+# 3.10.8, mc_amqpl.erl 4.3.5).
 DEATH_HEADERS = COUNTED_BY_QUEUE | frozenset(
     {
         "x-death",
@@ -34,13 +34,13 @@ REPLAY_HEADER = "delayboard-replay-id"
 # Headers of a probe: the name of its queue, and when it was sent in UTC microseconds.
 PROBE_HEADER, PROBE_SENT_HEADER = "delayboard-probe", "delayboard-probe-sent-at-us"
 REPLAYS_HEADER = "delayboard-replays"
-# On what was published again after a kill. Of “x-opt-”: it changes no content id.
+# Header of a message that was published again after a kill. Headers “x-opt-” change no content id.
 DOUBLED_HEADER = "x-opt-delayboard-may-be-duplicated"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
-# What a consumer counts its failures in: none of “x-”, which is the broker's.
+# Header in which a consumer counts its failures; headers “x-” are the broker's.
 ATTEMPT_HEADER = "attempt"
-# Dead-lettering removes CC, BCC and the expiration; a replay sets its own two headers and
-# removes the user id.
+# Headers that routing, dying or a replay adds or removes. Dead-lettering also removes the
+# expiration, a replay the user id.
 CHANGED_BY_ROUTING = DEATH_HEADERS | {"CC", "BCC", REPLAY_HEADER, REPLAYS_HEADER}
 CHANGED_PROPERTIES = frozenset({"expiration", "user_id"})
 

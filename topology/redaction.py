@@ -30,12 +30,13 @@ _STEP = re.compile(
 )
 _INDEX = re.compile(r"\[\d+\]")
 ANY_DEPTH = ".."
-# Each doubles what a path is compared with.
+# Most “any depth” steps of a rule: each doubles what a path is compared with.
 MOST_ANY_DEPTH = 4
-# Longer bodies, and those with more different paths, are hidden whole by any rule on bodies.
+# Longest body that is read for rules; longer ones, and those with more different paths, are hidden
+# whole by any rule on bodies.
 MASKED_BYTES = 65_536
 MOST_PATHS = 4_000
-# Each death repeats the keys of a CC header, beside the routing key.
+# Name within x-death -> the header that it repeats, beside the routing key.
 REPEATED = {"routing-keys": "cc"}
 TOO_LONG = (
     f"The body exceeds {MASKED_BYTES // 1024} kB. With redaction rules for bodies, "

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from topology.definitions import Arguments, Definitions, Queue
 
 LONGEST_PART = 9
-# How long a message that has expired may still be on its way to the next queue.
+# Seconds for which an expired message may still be on its way to the next queue.
 TRANSIT_SECONDS = 0.1
 
 

@@ -28,16 +28,17 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
 FRESH = timedelta(seconds=2)
-# For the line on every page that names brokers without an answer.
+# Age of a poll up to which the line on every page names a broker without an answer.
 POLLED_WITHIN = timedelta(seconds=10)
 RECENT = timedelta(minutes=1)
 PATIENCE_SECONDS = 1.5
-# After an action, which took its own time already.
+# Seconds for a poll after an action, which took its own time already.
 AFTERWARDS_SECONDS = 1.0
 # Seconds for a broker that failed at the last try.
 SHORT_PATIENCE_SECONDS = 0.5
-# A poll that takes longer is slow, as of a vhost with very many queues: it rests this many times as
-# long as it took, and is no sign of trouble until it takes this many times as long.
+# Seconds from which on a poll is slow, as of a virtual host with very many queues. The broker then
+# rests REST times as long as the poll took, and counts as silent only after LATER_THAN_EVER times
+# as long.
 SLOW_SECONDS = 1.0
 REST = 4
 LATER_THAN_EVER = 3

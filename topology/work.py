@@ -28,10 +28,10 @@ from topology.models.read_only import finishing, refuse_read_only
 from topology.models.work import FINISHED_ONCE_BEGUN
 
 LEASE = timedelta(seconds=20)
-# What failed for a reason that may pass is tried again.
+# Time until work is tried again that failed for a reason that may pass.
 RETRY_AFTER = timedelta(seconds=5)
 RENEWED_AFTER_SECONDS = 4.0
-# What nobody takes as a part of its share is anybody's.
+# Seconds after which any process may claim what none has claimed as a part of its share.
 LEFT_AFTER_SECONDS = 9.0
 
 

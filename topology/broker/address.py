@@ -27,9 +27,11 @@ class SignIn(StrEnum):
     """What RabbitMQ knows Delayboard by."""
 
     PASSWORD = "password"  # noqa: S105
-    # Over AMQP; the management API of RabbitMQ takes no certificate in place of a password.
+    # Sign-in over AMQP by a client certificate; the management API takes none in place of a
+    # password.
     CERTIFICATE = "certificate"
-    # The user name and password are then the client's, for the token endpoint.
+    # Sign-in by OAuth 2 tokens: user name and password are those of the client at the token
+    # endpoint.
     TOKEN = "token"  # noqa: S105
 
 

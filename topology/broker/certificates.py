@@ -11,7 +11,7 @@ from cryptography import x509
 
 from topology.broker.address import AddressError
 
-# An operator needs so long to renew a certificate.
+# Time before the end of a certificate from which it is reported: an operator needs it to renew.
 RENEWAL_TIME = timedelta(days=30)
 
 

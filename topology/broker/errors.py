@@ -81,7 +81,7 @@ def alarm_sentence(alarms: Sequence[str] = ()) -> str:
     )
 
 
-# The words of 3.10.8, 4.0.5 and 4.3.6, over AMQP and in the management API alike.
+# Refusal for a feature flag, as 3.10.8, 4.0.5 and 4.3.6 word it over AMQP and management API.
 _FLAG_IS_OFF = re.compile(r"of type 'rabbit_(\w+)_queue'.*feature flag is disabled")
 _QUEUE_TYPE = re.compile(r"unsupported queue type '([^']*)'")
 _EXCHANGE_TYPE = re.compile(r"(?:unknown|invalid) exchange type '([^']*)'")

@@ -15,7 +15,7 @@ import urllib3
 from topology.broker.address import Address
 from topology.broker.errors import Unreachable
 
-# OpenSSL's names of alerts and failures, in the texts of Python and pika.
+# OpenSSL's name of an alert or failure in the texts of Python and pika.
 _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
 # How a TLS port and an AMQP port begin their answer to a request in HTTP.
 _TLS_ALERT, _AMQP = "\x15\x03", "AMQP"

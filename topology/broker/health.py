@@ -11,7 +11,7 @@ from typing import Literal
 from topology.broker.address import Address
 from topology.broker.errors import Unreachable
 
-# An address that did not answer is tried after the others for so long.
+# Seconds for which an address that did not answer is tried after the others.
 DOUBTED_SECONDS = 20.0
 # Waits for the answer of a node while others are left, as the first byte or a whole handshake.
 HURRIED_CONNECT_SECONDS, HURRIED_SECONDS = 1.0, 1.5

@@ -21,11 +21,11 @@ from topology.broker.errors import Refused, Unreachable
 from topology.broker.management.answers import BoundedAdapter, Limits, read_answer
 
 CONNECT_SECONDS, REQUEST_SECONDS = 1.5, 2.5
-# Of a token without a stated end (RFC 6749 recommends to state it).
+# Lifetime of a token without a stated end (RFC 6749 recommends to state it).
 DEFAULT_LIFETIME_SECONDS = 300.0
-# The part of its lifetime before the end of a token in which it is renewed.
+# Last part of a token's lifetime, in which it is renewed.
 RENEWED_PART = 0.3
-# After a failed request a token endpoint rests, unless the old token still holds.
+# Seconds without a request after one that failed, unless the old token still holds.
 REST_SECONDS = 2.0
 
 

@@ -18,20 +18,20 @@ from typing import Any
 from topology.clients.forms import FORMS
 from topology.clients.parts import ROOTS, Pointer, parse_pointer
 
-# What a convention can state, in the order of `Description`.
+# Facts that a convention can state, in the order of `Description`.
 FACTS = (
     *("exchange", "routing_key", "queue", "exception_type", "exception_message", "stack_trace"),
     *("machine", "failed_at", "attempt", "attempts", "message_id", "correlation_id"),
     *("message_type", "publisher"),
 )
-# A library whose messages can be those of one behind it comes first.
+# Libraries in the order of the check: messages of one can look like those of a later one.
 LIBRARIES = (
     *("nservicebus", "masstransit", "rebus", "wolverine", "spring", "rascal", "celery", "taskiq"),
     *("easynetq", "sneakers", "dramatiq", "laravel", "symfony", "watermill", "golevelup", "kombu"),
     *("faststream", "hutch", "broadway", "common"),
 )
 _TABLES = frozenset({"name", "source", "known_by", "facts", "restart", "envelope", "note"})
-# Facts that are no texts, each with the forms that it can have; the first is that of no form.
+# Facts that are no texts, each with its possible forms; the first is the default.
 _FORMS_OF = {
     "attempt": ("number", "failures"),
     "attempts": ("number", "failures"),

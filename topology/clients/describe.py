@@ -14,9 +14,10 @@ from topology.clients.forms import FORMS
 from topology.clients.parts import ANY, Parts, Pointer
 from topology.message import ATTEMPT_HEADER, Headers, Message
 
-# What Symfony's default serializer, PHP's own, writes into the body.
+# Retry count in a body by Symfony's default serializer, which is PHP's own.
 _STAMP_IN_BODY = re.compile(rb'RedeliveryStamp\\0retryCount\\";i:([0-9]{1,6});')
-# Why a message failed that its consumer published to an error queue itself: no word of RabbitMQ.
+# Reason of a failure whose message the consumer itself published to an error queue; no word of
+# RabbitMQ.
 REPUBLISHED = "republished"
 
 

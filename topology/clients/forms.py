@@ -10,15 +10,15 @@ from urllib.parse import unquote, urlsplit
 
 from topology.clients.parts import read_text
 
-# The part of a stack trace that is read: its first lines contain the class.
+# Characters of a stack trace that are read: its first lines contain the class.
 READ_CHARACTERS = 20_000
 SEARCHED_CHARACTERS = 1_000
 MOST_CHARACTERS = 1_000
-# Spring wraps what a listener throws (ListenerExecutionFailedException of spring-rabbit).
+# Class in which spring-rabbit wraps what a listener throws.
 SPRING_WRAPPER = "ListenerExecutionFailedException"
 MOST_ATTEMPTS = 1_000_000
 _CAUSED_BY = "Caused by: "
-# A class's name with its package, as Java, .NET, Python and Ruby write it.
+# Name of a class with its package, as Java, .NET, Python and Ruby write it.
 _CLASS = re.compile(r"[^\W\d]\w*(?:(?:[.$+]|::)[^\W\d]\w*)*")
 _EXCEPTION = re.compile(r"[^\W\d]\w*(?:[.+][^\W\d]\w*)*[.+]\w*Exception\b")
 

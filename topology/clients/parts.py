@@ -11,7 +11,7 @@ from topology.content.text import make_encodable
 
 ROOTS = ("headers", "body", "routing_key")
 ANY, LAST = "*", "last"
-# A larger body is not read: no envelope and no task of the known libraries needs more.
+# Largest body that is read: no envelope and no task of the known libraries is larger.
 MOST_JSON_BYTES = 1_000_000
 Pointer: TypeAlias = tuple[str, ...]
 

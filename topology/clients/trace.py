@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# OpenTelemetry and NServiceBus, CloudEvents (AMQP binding 3.2.1), and MassTransit
-# (Logging/DiagnosticHeaders.cs: since 8 and before), in this order.
+# Headers with a trace parent, in this order: OpenTelemetry and NServiceBus, CloudEvents (AMQP
+# binding 3.2.1), MassTransit since 8 and before (Logging/DiagnosticHeaders.cs).
 PARENTS = (
     *("traceparent", "cloudevents:traceparent", "cloudevents_traceparent"),
     *("mt-activity-id", "diagnostic-id"),
 )
 STATES = ("tracestate", "cloudevents:tracestate", "cloudevents_tracestate")
-# Version, trace, parent, flags; a later version than 00 may have more (w3.org/TR/trace-context).
+# A trace parent: version, trace, parent, flags; versions after 00 may have more
+# (w3.org/TR/trace-context).
 PARENT = re.compile(
     r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
 )

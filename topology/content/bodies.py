@@ -20,14 +20,14 @@ SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
 HEX_WIDTH = 16
 UNPACKED_BYTES = 5_000_000
-# Packed pieces that may follow each other, and bytes that are unpacked at once.
+# Most packed pieces that follow each other, and bytes that are unpacked at once.
 MOST_PIECES = 1000
 FED_BYTES = 16_384
 FOLDED_BYTES = 262_144
 FOLDED_LINES = 2000
 FOLDED_DEPTH = 40
 
-# Content types of binary bodies, by a part of the type.
+# Part of a content type -> name of this kind of binary body.
 NAMED_TYPES = {
     "protobuf": "protobuf",
     "msgpack": "MessagePack",
@@ -39,7 +39,7 @@ NAMED_TYPES = {
     "x-python-serialize": "a Python pickle",
     "java-serialized-object": "a serialized Java object",
 }
-# Only these: Python also has codecs that are not charsets, and slow ones.
+# Charsets that are decoded: Python also has codecs that are not charsets, and slow ones.
 _CHARSETS = re.compile(
     r"utf[-_]?(8|16|32)([-_]?[lb]e)?|iso[-_]?8859[-_]\d{1,2}|latin[-_]?1|(us[-_]?)?ascii|"
     r"windows[-_]12\d\d|cp\d{3,4}|koi8[-_][ru]|shift[-_]?jis|euc[-_](jp|kr)|gb(2312|k|18030)|big5",

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from topology.content.text import make_encodable
 
 Item = TypeVar("Item")
-# The files in which a list is exported, with their content types.
+# Format of an exported list -> content type of the file.
 FORMS = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
-# A cell of a spreadsheet holds no more.
+# Characters that a cell of a spreadsheet holds.
 LONGEST_CELL = 32_000
-# What a spreadsheet takes for a formula.
+# First characters with which a spreadsheet takes a text for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

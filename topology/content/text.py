@@ -10,9 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-# As many characters of an id as lists show.
+# Characters of an id that lists show.
 SHORT_ID = 8
-# Between the thousands of a number.
+# Separator of thousands in a number.
 NARROW_SPACE = "\u202f"
 BIDI_CONTROLS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -22,7 +22,7 @@ _PLURALS = {"is": "are", "was": "were"}
 # Unicode Bidirectional Algorithm (UAX 9) one written from right to left draws the digits and the
 # punctuation beside it to its other side; between FSI and PDI it cannot.
 FIRST_STRONG, POP = "\u2068", "\u2069"
-# The blocks of Hebrew, Arabic, Syriac and all others that are written from right to left.
+# Blocks of Hebrew, Arabic, Syriac and all others that are written from right to left.
 _RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff"
 _QUOTED = re.compile(f"(?<=“)[^“”]*[{_RIGHT}][^“”]*(?=”)")
 _BARE = rf"[^\s“”]*[{_RIGHT}](?:[^\s“”]*[^\s“”.,:;!?)])?"

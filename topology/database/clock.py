@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-# Due times and the schedule are compared between hosts, to the second.
+# Largest difference between clocks of hosts: due times and the schedule are compared to the second.
 MOST_SKEW = timedelta(seconds=1)
 
 

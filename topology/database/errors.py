@@ -11,7 +11,7 @@ from enum import Enum
 
 from django import db
 
-# psycopg and PostgreSQL's library about a connection that TLS prevented.
+# How psycopg and PostgreSQL's library word a connection that TLS prevented.
 _TLS = re.compile(r"connection (?:failed|is bad):.*(?:SSL|sslmode|certificate)", re.DOTALL)
 
 
@@ -62,7 +62,7 @@ class Trouble(Enum):
         return f"{self.why} {self.next_step}"
 
 
-# A prefix of a name covers its extended codes; the first match counts.
+# Prefix of an error's name -> sentence; the first match counts, so a prefix covers extended codes.
 SQLITE_CODES = {
     "SQLITE_FULL": Trouble.FULL,
     # The index of the write-ahead log found no room.

@@ -13,9 +13,10 @@ from django.db import connection, transaction
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-# Someone waits for a page. Longer than a busy worker holds the database.
+# Milliseconds that an optional write waits for the database: longer than a busy worker holds it,
+# and short enough for a page.
 WAIT_MS = 3000
-# Seconds after a refusal in which nothing waits again.
+# Seconds after a refusal in which no optional write waits.
 MEMORY_SECONDS = 10.0
 _refused_at = -MEMORY_SECONDS
 

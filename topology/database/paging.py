@@ -11,7 +11,7 @@ from django.db.models import Model, QuerySet
 Row = TypeVar("Row", bound=Model)
 Item = TypeVar("Item")
 
-# More would not fit into the 64 bits of a row's number.
+# Most digits of a row's number: more do not fit into 64 bits.
 MOST_DIGITS = 18
 
 

@@ -7,7 +7,7 @@ import secrets
 import unicodedata
 from collections.abc import Callable
 
-# Words that the addresses of pages use themselves.
+# Words that addresses of pages use themselves, so that no slug may be one.
 RESERVED = frozenset({"add", "patterns"})
 
 

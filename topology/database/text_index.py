@@ -12,12 +12,12 @@ from typing import NamedTuple
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model
 
-# A shorter term has no trigram.
+# Characters of the shortest term with a trigram.
 SHORTEST = 3
-# Texts that are read at most to see whether they contain a term.
+# Most texts that are read to see whether they contain a term.
 MOST_READ = 10_000
 TIMEOUT_MS = 80
-# Trigrams that more than every other text contains exclude little, and cost the most.
+# Share of texts above which a trigram is not used: it excludes little, and costs the most.
 COMMON = 0.5
 MOST_TRIGRAMS = 5
 SAMPLE = 100

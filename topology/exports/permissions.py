@@ -36,18 +36,19 @@ from topology.patterns.chain.params import chain_of
 from topology.patterns.pattern import MADE_UP, ParamsError, Pattern
 from topology.routing.walk import walk
 
-# What permissions call the default exchange.
+# Name of the default exchange in permissions.
 DEFAULT_EXCHANGE = "amq.default"
 # Words that a person replaces by a name.
 DESTINATION, PARKING = "DESTINATION", "PARKING"
 NOTHING = "^$"
-# Of an expression; without a limit before 4.3 (tried on 4.0.5 and 4.3.6: pattern_too_long).
+# Longest expression of a permission; before 4.3 there is no limit (tried on 4.0.5 and 4.3.6:
+# pattern_too_long).
 LONGEST_BYTES = 1024
 # Placeholders in names; no name of a topology has them.
 ANY_NUMBER, ANY_TEXT = "\0", "\1"
 SHORTEST = timedelta(milliseconds=1)
-# What Delayboard creates: taps, interceptions and others, probes, and for a time what stands beside
-# a queue (provisioning/replacement.py and edit.py).
+# Names of what Delayboard creates: taps, interceptions and others, probes, and for a time what
+# stands beside a queue (provisioning/replacement.py and edit.py).
 OWN = ("delayboard." + ANY_TEXT, PROBE_PREFIX + ANY_TEXT)
 BESIDE = r"\.(replacement|rerouting-).*"
 FIREHOSE = "amq.rabbitmq.trace"

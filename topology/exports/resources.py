@@ -32,7 +32,7 @@ _HEAD = """terraform {
   }
 }
 """
-# A part of a DNS name (RFC 1123).
+# Longest part of a DNS name (RFC 1123).
 LONGEST_NAME = 63
 Raw: TypeAlias = dict[str, Any]
 

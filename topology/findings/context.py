@@ -40,7 +40,7 @@ from topology.routing.walk import follow, leave
 from topology.snapshot import QueueNumbers, Report, Snapshot
 from topology.structure.ends import Ends, find_ends
 
-# Keys of a queue that are followed; of more bindings some keys stand for all.
+# Most keys of a queue that are followed; of more bindings some keys stand for all.
 MOST_KEYS = 5
 _UNKNOWN: Mapping[Unknown, str] = {"keys": "routing keys in CC or BCC", "headers": "headers"}
 

@@ -20,9 +20,9 @@ _MODULES = [
 _RULES = {
     one.id: one for module in _MODULES for one in vars(module).values() if isinstance(one, Rule)
 }
-# In the order of rules.toml, of definitions, and of live numbers.
+# Rules about definitions, in the order of rules.toml.
 RULES = tuple(_RULES[number] for number in TEXTS if number.startswith("F"))
-# `lint` leaves these out: they change from one moment to the next.
+# Rules about live numbers, which change from one moment to the next: `lint` leaves them out.
 LIVE_RULES = tuple(_RULES[number] for number in TEXTS if number.startswith("L"))
 
 

@@ -38,7 +38,7 @@ _BLANKS: Mapping[str, str] = {
 }
 LONGEST_NAME_BYTES = 255
 _DELETE = 'rabbitmqctl delete_queue -p "$VHOST"'
-# RabbitMQ 4.3 is the first that does not serve the rabbitmqadmin in Python
+# First version without the rabbitmqadmin in Python
 # (https://github.com/rabbitmq/rabbitmq-server/pull/15219).
 SECOND_SYNTAX = (4, 3)
 

@@ -13,7 +13,7 @@ from topology.findings.find import RULES
 from topology.findings.finding import Finding
 from topology.findings.hit import Admin, Evidence, describe_blanks, name_tool, set_vhost, warn_about
 
-# Objects of a finding that text and annotations name.
+# Most objects of a finding that text and annotations name.
 MOST_NAMED = 5
 MOST_LOCATIONS = 100
 _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}

@@ -23,7 +23,7 @@ from topology.broker.tokens import check_token_url
 from topology.models import Broker
 from topology.models.secrets import open_secret
 
-# Whoever may change these must know the password: it is sent to where they point.
+# Fields that say where the password is sent: who changes one must type the password.
 WHERE_THE_PASSWORD_GOES = (
     "amqp_addresses",
     "management_urls",
@@ -34,9 +34,9 @@ WHERE_THE_PASSWORD_GOES = (
     "sign_in",
     "token_url",
 )
-# Nodes of a cluster have few addresses; each may be tried in turn while somebody waits.
+# Most addresses of a broker; each may be tried in turn while somebody waits.
 MOST_ADDRESSES = 16
-# The fields that are behind “More”, and open when one of them is not as usual.
+# Fields behind “More”, which is open when one of them is not as usual.
 MORE_FIELDS = (
     "management_urls",
     "tls",

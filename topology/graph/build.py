@@ -13,7 +13,8 @@ from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.graph.live_values import queue_mark
 from topology.snapshot import QueueNumbers, Snapshot
 
-# rabbitmq.com/docs/quorum-queues, "Delayed Retry"; anything else, and none, is no delay.
+# Values of a quorum queue's delayed retry that are a delay (rabbitmq.com/docs/quorum-queues,
+# "Delayed Retry").
 KINDS = ("all", "failed", "returned")
 NOTHING = Definitions()
 # Columns between a queue's type and the words in its badge.

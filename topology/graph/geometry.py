@@ -25,7 +25,7 @@ WIDTH_WITH_NUMBERS = 154.0
 BREAKS = frozenset(".-_:/ ")
 COLUMNS = 5
 GAP, MARGIN = 16.0, 8.0
-# A text on the upper edge of a box rises less than that above it.
+# Height above a box for a text on its upper edge.
 BADGE_ROOM = 14.0
 
 

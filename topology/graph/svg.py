@@ -23,7 +23,7 @@ from topology.graph.live_values import MARK_WORDS, rate_text
 
 BAR_TOP = 1_000_000
 ARROWS = ("binding", "dead-letter", "alternate", "forwarder")
-# From the middle of the sign: a clock, and an arrow that comes round again.
+# Paths from the middle of a sign: a clock, and an arrow that comes round again.
 CLOCK = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0m5 -3v3h2.5"
 AGAIN = "m4.2 -2.6a5 5 0 1 0 .7 3.4m-3.6 -3.4h3.2v-3.2"
 LEAST_WIDTHS = (1200, 960, 720, 480)

@@ -14,7 +14,7 @@ from topology.snapshot import QueueNumbers, Snapshot
 
 Shape: TypeAlias = Literal["group", "exchange", "queue", "missing"]
 
-# The state of a box is the first of these that one of its queues is in.
+# States in the order of their weight: a box has the first that one of its queues is in.
 WORST = (
     *("down", "full", "stuck", "taken", "missing", "no_consumer", "growing"),
     *("waiting", "busy", "unknown", "empty"),

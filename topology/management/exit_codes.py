@@ -11,7 +11,7 @@ class ExitCode(IntEnum):
     """docs/guide/reference.md has the table for users."""
 
     DONE = 0
-    # The answer is no, or Delayboard refused to act.
+    # The answer is no, or Delayboard refused the action.
     NO = 1
     # The input is wrong, or there is no answer. argparse has this number too.
     NOT_RUN = 2

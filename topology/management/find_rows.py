@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from topology.management.exit_codes import BadInput
 from topology.models import Broker, State, Topology
 
-# Names in an error.
+# Most names in an error.
 MOST_NAMES = 20
 
 

@@ -23,15 +23,15 @@ from django.core.management.base import CommandError, CommandParser
 from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput, ExitCode
 
-# The longest action of the site, and then some.
+# Seconds for an answer of the site: more than its longest action takes.
 SECONDS = 60
-# The answer is no; every other error is of the request, or no answer.
+# Statuses that say no; every other error is about the request, or no answer.
 NO = (403, 409)
-# Of a proxy: the site may have done it.
+# Statuses of a proxy: the site may have done it.
 LOST = (502, 504)
 # Seconds before a change whose answer was lost is sent again.
 PAUSES = (0.5, 2, 5)
-# Nothing was sent.
+# Errors after which nothing was sent.
 NOT_CONNECTED = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
 

@@ -9,7 +9,7 @@ from django.db import models
 
 from topology.models.broker import Broker
 
-# Of an action that did not fail.
+# Outcomes of an action that did not fail.
 OUTCOMES = ("done", "begun", "stopped")
 
 

@@ -16,7 +16,7 @@ from topology.clients.own import LONGEST_NAME, find_own
 from topology.clients.parts import Pointer
 from topology.models.broker import Broker
 
-# The name of a fact, and where a convention finds it.
+# Name of a fact, and where a convention finds it.
 Place: TypeAlias = tuple[str, Pointer]
 
 

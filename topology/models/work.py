@@ -16,7 +16,7 @@ class WorkState(models.TextChoices):
     CANCELLED = "cancelled", "cancelled"
 
 
-# The work of a topology's probes, for as long as they are enabled.
+# Kind of the work of a topology's probes, which lasts as long as they are enabled.
 PROBES = "probes"
 # They hold messages on the way to their receivers: read-only lets them come to their end.
 INTERCEPT, REPLACE_QUEUE = "intercept", "replace_queue"

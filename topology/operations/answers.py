@@ -35,11 +35,11 @@ from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.structure.taps import lost_without_taps, tapped_exchanges
 
-# Seconds for which one look serves all nacks: thousands may come at once.
+# Seconds for which one reading of the broker serves all nacks: thousands may come at once.
 LASTS_SECONDS = 1.0
-# Seconds that a look at a route, or at its queues, waits for the broker: a lease lasts longer.
+# Seconds that a reading of a route, or of its queues, waits for the broker: a lease lasts longer.
 LOOK_SECONDS = 5.0
-# Names in a sentence.
+# Most names in a sentence.
 NAMED = 3
 
 

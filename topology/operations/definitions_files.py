@@ -62,7 +62,7 @@ def _permissions(topology: Topology, found: Definitions, *, declares: bool) -> s
 
 
 DECLARING = "permissions-declaring"
-# Name -> label, and end of the file name.
+# Format -> label, and end of the file name.
 FORMATS = {
     "definitions": ("RabbitMQ definitions", "json"),
     "terraform": ("Terraform", "tf"),

@@ -22,10 +22,10 @@ from topology.models import Broker, FindingMute, FindingPeriod, QueueReport
 from topology.operations.topology_rows import User
 from topology.snapshot import QueueNumbers, Report, Snapshot
 
-# A finding that returns within this time is the same one: live numbers vary.
+# Time within which a finding that returns is the same one: live numbers vary.
 SAME_PERIOD = timedelta(minutes=10)
 
-# Not a rule: how many probes of Delayboard a queue may keep.
+# Number of a row that is no finding: how many probes of Delayboard a queue may keep.
 PROBES = "probes"
 
 

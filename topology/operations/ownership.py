@@ -18,7 +18,7 @@ from topology.models import QueueReplacement, State, Topology
 from topology.models.work import CHANGING
 from topology.provisioning.plan import Plan
 
-# Time longer than any step takes; after it the lease of one who died is over.
+# Time after which a lease ends whose owner died: longer than any step takes.
 LONGEST_ACTION = timedelta(seconds=60)
 
 

@@ -38,10 +38,11 @@ from topology.provisioning.verify import Verification, verify
 from topology.snapshot import Snapshot
 from topology.structure.taps import DEFAULT_TAP, TapType, choose_tap
 
-# The broker counts every five seconds, and what expires at one moment looks stuck in one count.
+# Seconds for which stuck messages are counted again: the broker counts every five seconds, and what
+# expires at one moment looks stuck in one count.
 SETTLE_SECONDS = 7.0
 CHECK_AGAIN_SECONDS = 0.5
-# Topology, parameters, tap, probes.
+# Topology, parameters, tap and probes of a stored comparison.
 _Key = tuple[int, str, str, str, str]
 
 

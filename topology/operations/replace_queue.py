@@ -51,7 +51,8 @@ from topology.transfer.interception import explain_open
 KIND = REPLACE_QUEUE
 # Time without a message after which a queue is empty: the broker reports every five seconds.
 REPORTED = timedelta(seconds=6)
-# A quorum queue counts the messages of at-least-once dead-lettering every five seconds besides.
+# The same for a quorum queue, which counts messages of at-least-once dead-lettering every five
+# seconds besides.
 REPORTED_BY_QUORUM = timedelta(seconds=12)
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 

@@ -19,7 +19,7 @@ from topology.patterns.table import list_created
 from topology.patterns.texts import write_delays
 
 DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
-# What the form of a pattern has besides names and delays.
+# Texts of the fields of a pattern's form besides names and delays.
 _TEXTS: Mapping[str, dict[str, str]] = {
     DELAY_LEVELS: {"preset": "own"},
     RETRY_LOOP: {"split": "key", "unmatched": "lost"},

@@ -11,19 +11,20 @@ from contextvars import ContextVar
 from topology.definitions import TAP_PREFIX, is_tap
 from topology.patterns.pattern import MADE_UP
 
-# A name and a routing key are short strings of AMQP 0-9-1.
+# Longest name or routing key: a short string of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
-# Invisible code points that are written out.
+# Most invisible code points that an error writes out.
 MOST_POINTS = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")
-# Controls, formats such as U+202E, and the ends of lines and paragraphs (Unicode 16, table 4-4).
+# Unicode categories of controls, formats such as U+202E, and ends of lines and paragraphs (Unicode
+# 16, table 4-4).
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
-# Messages and symbols that are drawn as nothing: Hangul's fillers and Braille's blank.
+# Characters that are drawn as nothing: Hangul's fillers and Braille's blank.
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
-# What a row holds was accepted by the rules of its day.
+# Whether names come from a row, which the rules of its day accepted.
 _is_stored: ContextVar[bool] = ContextVar("is_stored", default=False)
 
 

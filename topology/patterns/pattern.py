@@ -26,13 +26,13 @@ from topology.structure.find_chains import is_delay, make_chain
 from topology.structure.reading import Reader
 from topology.structure.taps import place_taps
 
-# A target to try a topology with that has none yet.
+# Target with which a topology without targets is tried.
 MADE_UP = "delayboard-probe"
-# What the modules of a pattern's folder give to its class.
+# Names that the modules of a pattern's folder give to its class.
 PARTS = {"KIND", "FIELDS", "parse", "store", "definitions", "derive"}
 
-# What counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
-# own, or the work queue, in which the message waits too. "" where failed messages do not wait.
+# Who counts the attempts of a failed message: RabbitMQ by x-death, the consumer in a header of its
+# own, or the work queue, in which the message also waits. "" where failed messages do not wait.
 Attempts = Literal["", "x-death", "consumer", "queue"]
 
 

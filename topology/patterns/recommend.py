@@ -13,7 +13,8 @@ from topology.patterns.retry_ladder.params import KIND as RETRY_LADDER
 
 PURPOSES = {"delay": "Delay new messages", "retry": "Retry failed messages"}
 DELAYS = {"fixed": "A few fixed delays", "any": "Any delay"}
-# Of docs/clients.md; the ones that read the levels, and the ones that declare their own queues.
+# Libraries of docs/clients.md: those that read delay levels, then those that declare their own
+# queues.
 _LEVELS = {"celery": "celery", "nservicebus": "nsb-v2"}
 _OWN = ("easynetq", "golevelup", "laravel", "rascal", "sneakers", "symfony", "taskiq")
 CLIENTS = {

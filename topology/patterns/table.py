@@ -17,8 +17,8 @@ from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.pattern import retry_pair
 
-# In the order of recognition: what has the more particular structure comes first, for a part of it
-# may look like a later one.
+# Patterns in the order of recognition: the more particular structure first, for a part of it may
+# look like a later one.
 _ALL: tuple[Pattern, ...] = (
     delay_levels,
     retry_ladder,
@@ -31,7 +31,7 @@ _ALL: tuple[Pattern, ...] = (
     delay_queues,
 )
 PATTERNS: dict[str, Pattern] = {pattern.KIND: pattern for pattern in _ALL}
-# With what was adopted as others had built it, which Delayboard does not provision.
+# All kinds: patterns, and adopted chains, which Delayboard does not provision.
 KINDS: Mapping[str, Pattern] = ChainMap(
     PATTERNS, {chain.KIND: chain for chain in (delay_chain, retry_chain)}
 )

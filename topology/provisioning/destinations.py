@@ -12,7 +12,7 @@ from topology.patterns.pattern import ParamsError, Pattern
 from topology.routing.walk import Index, walk
 from topology.snapshot import Snapshot, count_stuck_in, has_stuck
 
-# Rounded up to the shortest delay that the pattern has.
+# Delay of the check, rounded up to the shortest that the pattern has.
 SHORTEST = timedelta(milliseconds=1)
 
 

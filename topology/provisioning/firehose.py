@@ -17,8 +17,9 @@ TRACE_EXCHANGE = "amq.rabbitmq.trace"
 KEYS = ("publish.#", "deliver.#")
 KEPT_BYTES = 100_000_000
 KEPT_MS = 3_600_000
-# Classic on every version: a stream would drop the table that holds the original properties
-# (mc_amqpl.erl 4.0.5, 4.3.6). One that nobody reads goes by itself after a day.
+# Arguments of a queue of the firehose. It is classic on every version: a stream would drop the
+# table that holds the original properties (mc_amqpl.erl 4.0.5, 4.3.6). RabbitMQ deletes it after a
+# day without a reader.
 ARGUMENTS: dict[str, ArgumentValue] = {
     "x-queue-type": "classic",
     "x-max-length-bytes": KEPT_BYTES,

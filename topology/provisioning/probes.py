@@ -11,8 +11,8 @@ from topology.patterns.pattern import Pattern
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
 
-# Without a limit, so that it never refuses, which would stall at-least-once dead-lettering. Probes
-# are sent only while a worker consumes them.
+# Arguments of a probe queue. It has no limit, so that it never refuses, which would stall
+# at-least-once dead-lettering. Probes are sent only while a worker consumes them.
 ARGUMENTS = Arguments({"x-queue-type": "classic"})
 
 

@@ -32,7 +32,7 @@ from topology.structure.find_chains import find_chains, make_chain
 from topology.structure.taps import describe_observation, place_taps
 
 _PLACES = {kind: place for place, kind in enumerate(PATTERNS)}
-# Between signs that part words, at least one unit, nothing else: "60s", "1h30m", "retry_5m".
+# A duration in a name, between signs that part words: "60s", "1h30m", "retry_5m".
 _DURATION = re.compile(r"(?:[0-9]{1,12}(?:ms|w|d|h|m|s))+", re.IGNORECASE)
 _PARTS = re.compile(r"[^0-9A-Za-z]+")
 _MILLISECOND = timedelta(milliseconds=1)

@@ -17,12 +17,12 @@ from topology.provisioning.plan import Plan, make_plan
 from topology.routing.walk import Walk, walk
 from topology.snapshot import Snapshot
 
-# As a queue and as an exchange, for either may be a destination.
+# A destination that is tried as a queue and as an exchange, for it may be either.
 MADE_UP_DESTINATION = Definitions.of(
     [Queue(MADE_UP), Exchange(MADE_UP, "fanout"), Binding(MADE_UP, MADE_UP, "")]
 )
 
-# Who should consume a forwarder's queue, and the sentence when somebody does.
+# Who should consume the queue of a forwarder, and the sentence when somebody does.
 OUR_FORWARDER = (
     "Delayboard's worker or “manage.py worker --only wait:SLUG”",
     "A forwarder consumes {name}.",

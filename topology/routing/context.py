@@ -15,7 +15,8 @@ from topology.routing.matching.index import NEWEST, Index
 from topology.routing.message_copy import Copy
 
 Does = Literal["acks", "rejects", "requeues", "crashes"]
-# rabbit_quorum_queue.erl 4.0.5 and 4.3.6; none before 4.0
+# Default of quorum queues from 4.0 on (rabbit_quorum_queue.erl 4.0.5 and 4.3.6); before there is
+# none.
 DEFAULT_DELIVERY_LIMIT = 20
 
 

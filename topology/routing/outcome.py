@@ -11,7 +11,7 @@ from topology.routing import sentences
 from topology.routing.matching.match import Unknown
 
 Ending = Literal["delivered", "stuck", "dropped", "uncertain"]
-# Why it ends, for code that decides by it; "" for causes that no code needs.
+# Cause of an end, for code that decides by it; "" for causes that no code needs.
 Cause = Literal["", "cycle", "no_dead_letter_exchange", "no_route", "old_stream"]
 NOW = timedelta(0)
 

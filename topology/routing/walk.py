@@ -29,10 +29,11 @@ from topology.routing.queue_wait import Dies, Remains, wait_in_queue
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "RouteOutcome", "Walk", "walk"]
 
-# Enough for every topology that means something; a fan-out of rings has more ways than time.
+# Most outcomes of a walk: enough for every real topology; a fan-out of rings has more paths than
+# time.
 MAXIMUM_OUTCOMES = 200
 MAXIMUM_COPIES = 2000
-# A property is no longer than that.
+# Most digits of an expiration: the longest property.
 MOST_DIGITS = 255
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.delays import format_delay
 
-# More queues or delays than this are counted, not listed, in a sentence.
+# Most queues or delays that a sentence lists; more are counted.
 MOST_NAMES = 3
 DELAYED_RETRY = "x-delayed-retry-type"
 

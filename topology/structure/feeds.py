@@ -15,7 +15,7 @@ from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index, MessageKeys
 from topology.routing.matching.match import match
 
-# Deaths that are failures; an expiry is the end of a delay.
+# Reasons of deaths that are failures; an expiry is the end of a delay.
 FAILURES = ("rejected", "maxlen", "delivery_limit")
 NAMED = 3
 
@@ -62,7 +62,7 @@ class Feed:
         return f"{path} with {_key(self.routing_key)}"
 
 
-# Feeds by the name of the queue that is fed.
+# Name of the queue that is fed -> its feeds.
 Feeds: TypeAlias = Mapping[str, Sequence[Feed]]
 
 

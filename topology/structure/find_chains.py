@@ -24,9 +24,9 @@ from topology.routing.matching.index import Index, MessageKeys
 from topology.structure.chain import DELAYED_RETRY, Chain, Entry, Exit, bindings_into
 from topology.structure.held import make_held
 
-# A queue with more ways to wait is none that somebody built for retries.
+# Most ways to wait of a queue: one with more was not built for retries.
 MOST_WAITS = 50
-# What delay queues are called, where the structure alone could be that of a work queue.
+# Names of delay queues, where the structure alone could be that of a work queue.
 _DELAY_NAME = re.compile(
     r"delay|wait|retr(?:y|ies)|schedul|defer|hold|later|back-?off|postpon|timer|timeout",
     re.IGNORECASE,
@@ -92,7 +92,7 @@ class Groups:
         return groups.values()
 
 
-# Queues, each with the exchanges whose bindings lead there last; "" is the default one.
+# Queue -> the exchanges whose bindings lead there last; "" is the default one.
 _Reached: TypeAlias = defaultdict[str, set[str]]
 
 

@@ -19,12 +19,12 @@ from topology.structure.find_chains import Groups, make_chain
 from topology.structure.held import read_held
 from topology.structure.named_queues import extend, find_templates
 
-# Routes of exchanges, keys and headers that are kept: a queue of its own for each delay and key
+# Most routes of exchange, key and headers that are kept: a queue of its own for each delay and key
 # needs as many.
 MOST_ROUTES = 4096
-# Queues that clients declare for each delay, for each of which a reader is kept.
+# Most queues that clients declare for a delay for which a reader is kept.
 MOST_NEW_QUEUES = 256
-# What routing reads besides the arguments of headers exchanges.
+# Headers that routing reads besides the arguments of headers exchanges.
 _COPY_HEADERS = frozenset({"CC", "BCC"})
 _ROUTING_HEADERS = _COPY_HEADERS | {DELAY_HEADER}
 

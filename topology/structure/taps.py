@@ -17,10 +17,10 @@ TapType: TypeAlias = Literal["classic", "quorum", "stream"]
 
 DEFAULT_TAP: TapType = "classic"
 QUEUE_BYTES = 50_000_000
-# From 4.0 on a quorum queue drops what was delivered twenty times. No limit, -1, is refused by 3.10
-# and lets copies change their order, so that it is one that no recorder reaches.
+# Delivery limit of a quorum tap, which no recorder reaches: from 4.0 on the default drops what was
+# delivered twenty times, 3.10 refuses -1 (no limit), and -1 lets copies change their order.
 QUORUM_DELIVERIES = 1_000_000_000
-# The tap type of what was adopted and is not to be recorded: nothing of it is in the broker.
+# Tap type of an adopted topology that is not recorded: nothing of it is in the broker.
 NO_TAP = "none"
 ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
     "classic": {

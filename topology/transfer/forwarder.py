@@ -25,10 +25,10 @@ from topology.routing.forwarder import due_ms
 from topology.transfer.move import QueueSource, move
 from topology.transfer.prepare import prepare
 
-# Seconds that it waits for confirms when it ends: what has none by then may be published twice.
+# Seconds for confirms at the end: what has none by then may be published twice.
 PATIENCE_SECONDS = 3.0
 BEAT_SECONDS = 0.5
-# Latest messages that the percentiles are of.
+# Number of latest messages of which percentiles are made.
 REMEMBERED = 1000
 
 

@@ -24,10 +24,11 @@ from topology.definitions import Arguments, ArgumentValue, Binding, Definitions,
 from topology.delays import milliseconds
 from topology.patterns.delay_levels.params import AT_LEAST_ONCE
 
-# A bound that no kills reach: each counts a delivery of what was not acknowledged.
+# Delivery limit that no kills reach: each counts a delivery of what was not acknowledged.
 DELIVERIES = 100_000
-# RabbitMQ notes about a second after the declare which folder is a quorum queue's, and one that is
-# killed before starts it empty (docs/replay.md).
+# Seconds from the declare of the queue to its first message: RabbitMQ notes about a second after
+# the declare which folder is a quorum queue's, and one that is killed before starts it empty
+# (docs/replay.md).
 SETTLE_SECONDS = 2.0
 
 

@@ -18,15 +18,16 @@ from topology.broker.amqp.frames import Delivery
 from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.message import Publish
 
-# Seconds that one turn waits for an answer: a pause or an end takes effect within a few.
+# Longest wait of one turn for an answer, in seconds: a pause or an end takes effect within a few
+# turns.
 TURN_SECONDS = 0.05
-# Seconds that it waits at the end for messages in flight; what has no answer then is `unknown`.
+# Seconds at the end for messages in flight; what has no answer then is `unknown`.
 PATIENCE_SECONDS = 10.0
 
 Token = TypeVar("Token")
-# Seconds that it waits for a message when nothing is in flight.
+# Seconds that a turn waits for a message when nothing is in flight.
 WAIT_SECONDS = 0.2
-# Bytes in flight, or waiting for their acks, at most, and one message more.
+# Most bytes in flight or waiting for their acks; one message more may be.
 UNACKED_BYTES = 32_000_000
 
 Mark = TypeVar("Mark")

@@ -15,11 +15,11 @@ from topology.snapshot import Snapshot
 
 Value = TypeVar("Value")
 
-# Objects up to which a result is computed within a request.
+# Most objects for which a result is computed within the request.
 AT_ONCE = 3000
-# Seconds that a page waits for what may be ready soon.
+# Seconds that a page waits for a result that may be ready soon.
 PATIENCE_SECONDS = 0.3
-# Age, against the newest snapshot, from which a result is no longer shown.
+# Age, against the newest snapshot, from which on a result is not shown.
 STALE = timedelta(minutes=1)
 
 

@@ -63,7 +63,7 @@ MOST_OBJECTS = 200
 MOST_COMMANDS = 200
 MOST_PERIODS = 10
 HISTORY_PAGE = 50
-# Their messages are peeked, parked or moved on the page of the queue.
+# Rules whose messages are peeked, parked or moved on the page of the queue.
 _ON_QUEUE_PAGE = (
     live.NOT_DRAINING,
     live.BLOCKED,
@@ -73,7 +73,7 @@ _ON_QUEUE_PAGE = (
 )
 
 
-# A retry topology ends what they report.
+# Rules whose findings a retry topology ends.
 _ENDED_BY_RETRIES = (cycles.DROPPED, cycles.FOR_EVER)
 
 
@@ -133,7 +133,7 @@ def findings(request: HttpRequest, broker: Broker) -> HttpResponse:
     return render(request, "topology/findings.html", context)
 
 
-# Beside the severity, in whose order they are found.
+# Orders of the list besides severity, in which findings are found.
 SORTS: dict[str, Callable[[Finding], str]] = {
     "finding": lambda one: one.title.casefold(),
     "object": lambda one: name_of(one.objects[0]).casefold(),

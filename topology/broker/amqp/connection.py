@@ -37,7 +37,8 @@ HEARTBEAT_SECONDS = 6
 BLOCKED_SECONDS = 10.0
 CHECK_SECONDS = 1.0
 TOKEN_CHECK_SECONDS, SHORTEST_TOKEN_CHECK_SECONDS = 5.0, 0.25
-# A node that answers heartbeats may not answer for a channel that waits for a paused other one.
+# Seconds after which a closing connection is cut: a node that answers heartbeats may not answer for
+# a channel that waits for a paused other node.
 CLOSE_SECONDS = 5.0
 
 

@@ -38,11 +38,11 @@ from topology.message import Properties
 
 CLOSE_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
-# What is asked of the thread that reads wakes it.
+# Longest wait of the reading thread without bytes; a request to it wakes it earlier.
 UNASKED_SECONDS = 60.0
-# Bytes that the caller's thread has read and not taken yet at most, and one message more.
+# Most bytes that the caller's thread has read and not taken yet; one message more may be there.
 BUFFERED = 8_000_000
-# Seconds between two reads when all of that is full: RabbitMQ cuts a silent connection.
+# Seconds between two reads when this buffer is full: RabbitMQ cuts a silent connection.
 ATTEND_SECONDS = 0.25
 OFFSET_HEADER = "x-stream-offset"
 _OFFSET_ENTRY = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"

@@ -298,7 +298,7 @@ def _read_stamp(note: tuple[int, int, bytes]) -> datetime | None:
 
 
 MICROSECOND = timedelta(microseconds=1)
-# A clock that was set back by more than this is believed.
+# Largest step back of the clock at which the previous time stays; a larger one is believed.
 MOST_AHEAD = timedelta(milliseconds=10)
 
 

@@ -29,11 +29,12 @@ from topology.broker.errors import (
 from topology.content.bodies import unpack
 
 MEGABYTE = 1024 * 1024
-# The most bytes of an answer, packed or unpacked.
+# Largest answer in bytes, packed or unpacked.
 MOST_BYTES = 128 * MEGABYTE
-# RabbitMQ nests six levels (the details of a queue's consumers).
+# Most levels of nesting in an answer; RabbitMQ has six (the details of a queue's consumers).
 DEEPEST = 100
-# A value in memory takes about 64 bytes: the shortest ones would take twenty times their JSON.
+# Bytes of the limit that each value of an answer counts for: a value in memory takes about 64,
+# which for the shortest ones is twenty times their JSON.
 BYTES_FOR_A_VALUE = 16
 _PIECE_BYTES = 65_536
 _VALUES = (b",", b"[", b"{")

@@ -36,9 +36,9 @@ from topology.snapshot import version_numbers
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 CONNECT_SECONDS = 1.5
 REQUEST_SECONDS = 2.7
-# Seconds for calls that no person waits for, as of a worker at a broker with very many queues.
+# Seconds for calls that no person waits for, such as a worker's at a broker with many queues.
 PATIENCE_SECONDS = 15.0
-# With less time left no other node is called.
+# Least time left, in seconds, with which another node is called.
 LEAST_SECONDS = 0.1
 
 

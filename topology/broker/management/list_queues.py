@@ -20,7 +20,7 @@ from topology.content.text import count_text
 Raw: TypeAlias = dict[str, Any]
 
 LARGE = 1_000
-# Seconds for a listing. Nobody waits for it: pages show the last known, or that it is being read.
+# Seconds for a listing; no page waits for it.
 LISTING_SECONDS = 25.0
 
 

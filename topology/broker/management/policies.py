@@ -17,7 +17,7 @@ from typing import Any
 # How Python reads a regular expression; typeshed has neither module.
 _parser, tokens = (importlib.import_module(f"re.{name}") for name in ("_parser", "_constants"))
 
-# What a policy may apply to -> the types of queues, none for every type.
+# Value of apply-to -> the types of queues that it names, none for every type.
 _TO_QUEUES: Mapping[str, tuple[str, ...]] = {
     **{"all": (), "queues": (), "streams": ("stream",)},
     **{"classic_queues": ("classic",), "quorum_queues": ("quorum",)},

@@ -10,7 +10,7 @@ from typing import Any
 
 from topology.broker.errors import Unreachable
 
-# Short strings of AMQP 0-9-1. A policy is listed with "apply-to", and its name has no such limit.
+# Fields that are short strings of AMQP 0-9-1. The name of a policy has no such limit.
 _NAMES = ("name", "source", "destination", "routing_key")
 LONGEST_NAME_BYTES = 255
 _OBJECTS = ("arguments", "message_stats", "effective_policy_definition", "definition")
@@ -18,7 +18,7 @@ _COUNTS = (
     *("messages", "messages_ready", "messages_unacknowledged", "message_bytes"),
     *("consumers", "total_count"),
 )
-# No database holds more, and no queue either.
+# Largest number that is a known one: no database and no queue holds more.
 _MOST = 2**63 - 1
 _OTHER = (
     "The management API sent an unexpected answer. Check for a proxy between Delayboard and "

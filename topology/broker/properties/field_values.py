@@ -20,7 +20,7 @@ _FORMS = "b>b B>B s>h u>H I>i i>I l>q L>q f>f d>d t>B T>Q D>Bi"
 FIXED = {one[:1].encode(): struct.Struct(one[1:]) for one in _FORMS.split()}
 # Tags of values with their length in front: text, bytes, table, list.
 SIZED = frozenset({b"S", b"x", b"F", b"A"})
-# A level costs up to four calls, of which Python allows a thousand.
+# Most levels of tables in tables: a level costs up to four calls, and Python allows a thousand.
 MAXIMUM_NESTING = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,10 +17,10 @@ NAMES = (
     *("user_id", "app_id", "cluster_id"),
 )
 FLAGS = {name: 1 << (15 - place) for place, name in enumerate(NAMES)}
-# Length in bytes of a value; all others except the headers are short strings with own length.
+# Length in bytes of a value; except these and the headers, values are short strings.
 WIDTHS = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
 _EXCLUDED = DEATH_HEADERS | {"CC", "BCC"}
-# The bytes of a field's value by its tag; those of the others have their length in front.
+# Tag -> bytes of a field's value; values of other tags have their length in front.
 _SIZES = {tag: form.size for tag, form in FIXED.items()} | {b"V": 0}
 
 

@@ -52,7 +52,7 @@ class Argument:
 
 
 _MESSAGES = ("classic", "quorum")
-# Tried with each type of queue and value on 3.10.8, 4.0.5 and 4.3.6: what all of them refuse. An
+# Values of arguments that 3.10.8, 4.0.5 and 4.3.6 all refuse, tried with each type of queue. An
 # argument that one of them accepts with any value, such as x-delivery-limit, is not here.
 ARGUMENTS: Mapping[str, Argument] = {
     "x-dead-letter-exchange": Argument(str, queues=_MESSAGES),

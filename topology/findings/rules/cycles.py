@@ -17,7 +17,7 @@ from topology.routing.outcome import RouteOutcome
 from topology.snapshot import Snapshot
 
 LIMIT = "x-delivery-limit"
-# Retries with as many different routing keys count as endless.
+# Number of retries with different routing keys from which on a ring counts as endless.
 MOST_RETRIES = 100
 _WHEN = {
     "expired": "when messages expire",

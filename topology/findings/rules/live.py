@@ -14,12 +14,12 @@ from topology.findings.hit import Evidence, Hit
 from topology.findings.rules.dead_letter_routes import BYTES, find_unrouted, limit_that_refuses
 from topology.snapshot import QueueNumbers, count_stuck_in, has_stuck
 
-# Dead letters of a queue in flight at once (rabbit_fifo_dlx_worker.erl, the default of
-# dead_letter_worker_consumer_prefetch).
+# Most dead letters of a queue in flight at once (default of dead_letter_worker_consumer_prefetch,
+# rabbit_fifo_dlx_worker.erl).
 IN_FLIGHT = 32
-# Copies that wait in the tap, besides those that the recorder has already.
+# Waiting copies from which on a recorder is too slow, besides those that it has already.
 BACKLOG = 1_000
-# RabbitMQ reports the work of a queue some seconds late.
+# Milliseconds by which RabbitMQ may report the work of a queue late.
 REPORTED_MS = 60_000
 
 

@@ -13,7 +13,7 @@ from topology.findings.rules.live import count_growth, number_evidence
 from topology.routing.context import delivery_limit
 from topology.snapshot import QueueNumbers
 
-# Fewer deliveries a second may be a consumer that starts again once.
+# Least deliveries a second that say something: fewer may be a consumer that starts again.
 LEAST_DELIVERIES = 1.0
 # The share of deliveries that are repeats, and the share that is acknowledged.
 MOSTLY, HARDLY = 0.9, 0.05

@@ -11,9 +11,9 @@ from topology.findings.hit import Hit, Severity
 from topology.findings.rules.dead_letter_routes import LENGTHS
 from topology.routing.matching.match import Unknown
 
-# The first that the plugin does not run on: an import ends at its exchange (tried, 4.3.6).
+# First version on which the plugin does not run: an import ends at its exchange (tried, 4.3.6).
 WITHOUT_PLUGIN = (4, 3)
-# A policy's value has no effect beside the argument's.
+# Arguments beside which the value of a policy has no effect.
 _ARGUMENT_WINS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 
 

@@ -16,7 +16,7 @@ from topology.routing.outcome import RouteOutcome
 
 TTL, EXPIRES = "x-message-ttl", "x-expires"
 MILLISECOND = timedelta(milliseconds=1)
-# A dead letter that is kept for this time was meant to be deleted then.
+# TTL in milliseconds from which on dead letters are kept on purpose, and deleted then.
 RETENTION_MS = 86_400_000
 
 

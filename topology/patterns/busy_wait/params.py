@@ -23,14 +23,14 @@ from topology.patterns.texts import (
 KIND = "busy_wait"
 
 DUE_HEADER = "due-at-ms"
-# The due time for which the forwarder has passed a message on. Of “x-opt-”: it changes no content
-# id.
+# Header with the due time for which the forwarder has forwarded a message. Headers “x-opt-” change
+# no content id.
 WAITED_HEADER = "x-opt-delayboard-waited"
-# The shortest lap of a waiting message: with less, the broker would do nothing but laps.
+# Shortest lap of a waiting message: with less, the broker would do nothing but laps.
 SHORTEST_LAP = timedelta(milliseconds=50)
 DELAY_SUFFIX, WAIT_SUFFIX = "-delay", "-busy-wait"
 LONGEST_QUEUE_BYTES = LONGEST_NAME_BYTES - len(WAIT_SUFFIX)
-# The broker's and Delayboard's own headers: they write these themselves.
+# Prefixes of headers that the broker and Delayboard write themselves.
 RESERVED = ("x-", "delayboard-")
 
 FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)

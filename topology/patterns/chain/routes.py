@@ -28,7 +28,7 @@ from topology.routing.walk import walk
 from topology.structure.chain import DELAYED_RETRY, Entry
 
 _ENTRY = "amq.headers"
-# The delay queue that a probe enters.
+# Header of a probe with the delay queue that it enters.
 _THROUGH = "delayboard-probe-through"
 _ANY = PROBE_PREFIX + "0"
 

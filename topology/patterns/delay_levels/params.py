@@ -43,7 +43,7 @@ PRESETS = {
 QUEUE_TYPES = {"quorum": "quorum, at least once", "classic": "classic, at most once"}
 DESTINATIONS = {"queues": "queues", "exchanges": "exchanges (NServiceBus, conventional routing)"}
 
-# The prefix and the number in the names of levels, by preset.
+# Preset -> form of the names of levels, with prefix and number.
 _NAMES = {
     "nsb-v2": re.compile(r"()nsb\.v2\.delay-level-(\d\d)"),
     "nsb-v1": re.compile(r"()nsb\.delay-level-(\d\d)"),

@@ -27,7 +27,7 @@ from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, Use, too_long
 from topology.structure.copies import Copy, Reading, Tap
 
-# Digits of milliseconds: RabbitMQ refuses longer expirations.
+# Most digits of milliseconds: RabbitMQ refuses longer expirations.
 LONGEST_NUMBER = 12
 
 

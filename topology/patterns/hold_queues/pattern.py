@@ -41,7 +41,7 @@ from topology.patterns.pattern import MADE_UP, Code, ParamsError, Pattern, refus
 from topology.structure.copies import Copy, Reading, Tap
 
 PROBE_DELAY = timedelta(minutes=1)
-# The types that can keep a key or a header apart from all others.
+# Types of exchanges that can keep a key or a header apart from all others.
 ROUTES_APART = ("direct", "topic", "headers")
 
 

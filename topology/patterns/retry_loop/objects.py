@@ -21,7 +21,7 @@ from topology.patterns.queue_types import read_type, type_arguments
 from topology.patterns.retry_loop.params import EXCHANGE_TYPES, MOST_TIMEOUTS, Params, Timeout
 
 _SPLITS = {kind: split for split, kind in EXCHANGE_TYPES.items()}
-# A binding into a dead queue.
+# A binding, and the dead queue to which it leads.
 _Branch = tuple[Binding, Queue]
 
 

@@ -19,7 +19,7 @@ from topology.patterns.texts import choice_problem, delay_problem, refuse
 KIND = "retry_loop"
 
 DEFAULT_DELAY = timedelta(milliseconds=60_000)
-# From 4.3.5 on no topic binding may have more (release notes of RabbitMQ 4.3.5).
+# Most “#” of a topic binding from 4.3.5 on (release notes of RabbitMQ 4.3.5).
 MOST_ANY_WORDS = 2
 MOST_TIMEOUTS = 50
 PRESETS = {

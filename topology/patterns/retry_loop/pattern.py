@@ -29,7 +29,7 @@ from topology.patterns.retry_loop.objects import binding_arguments
 from topology.patterns.retry_loop.params import Params, Timeout, stray_key
 from topology.structure.copies import Copy, Reading, Tap
 
-# As in the article: two retries after the first attempt.
+# Retries after the first attempt, as in the article.
 RETRY_COUNT = 2
 _LABELS = {"key": "routing key", "header": "header “{header}”"}
 

@@ -23,7 +23,7 @@ KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
 SUFFIX = "-retry"
 MAXIMUM_NAME_BYTES = 255 - len(SUFFIX)
-# Objects of its six that are left at least; a missing exchange has no bindings.
+# Least number of the six objects that a recognized pair has; a missing exchange has no bindings.
 LEAST_LEFT = 4
 
 FIELDS = read_fields(__file__, queue_type=QUEUE_TYPES)

@@ -12,7 +12,7 @@ from topology.routing.matching.delayed_exchange import kind_of
 
 NEWEST: tuple[int, ...] = (4, 3)
 Found = TypeVar("Found")
-# A queue (True) or an exchange (False), and its name.
+# Whether it is a queue, and its name.
 Destination: TypeAlias = tuple[bool, str]
 
 

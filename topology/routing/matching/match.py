@@ -13,9 +13,9 @@ from topology.routing.matching.delayed_exchange import delay_in_exchange_ms, kin
 from topology.routing.matching.index import NEWEST, Index, headers_match
 
 FORESEEABLE = ("direct", "fanout", "topic", "headers")
-# A shortstr of the protocol: one byte of length.
+# Longest routing key: a short string of AMQP 0-9-1.
 MAXIMUM_KEY_BYTES = 255
-# Parts of a message that its queue does not show: keys beside the one that brought it there.
+# Parts of a message that its queue does not show: keys beside the one that led there, headers.
 Unknown: TypeAlias = Literal["keys", "headers"]
 _OF_DEATHS = re.compile(r"x-(first-death|last-death)-|x-death$")
 

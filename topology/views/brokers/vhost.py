@@ -28,7 +28,7 @@ from topology.views.background import SnapshotCache
 from topology.views.diagram import Diagram, draw, draw_graph
 
 MOST = 500
-# In one diagram with all arrows between them.
+# Most topologies, and most boxes, in one diagram with all arrows between them.
 MOST_IN_A_GRAPH = 60
 
 

@@ -22,7 +22,7 @@ from topology.views.diagram import draw_example
 from topology.views.findings import count_by_topology
 from topology.views.sorting import read_sort
 
-# Columns of the list by what is in the address.
+# Value in the address -> column by which the list is sorted.
 SORTS = {"name": "name", "pattern": "kind", "broker": "broker__name", "applied": "applied_at"}
 
 
