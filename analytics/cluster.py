@@ -20,7 +20,7 @@ from analytics.launch import LaunchError
 
 ANSWER_SECONDS = 10
 CONNECT_PORT, MASTER_PORT, KUBERNETES_PORT = 15002, 7077, 443
-# RFC 9113, 3.4: both sides of a connection begin with their settings.
+# First bytes of a connection by HTTP/2, whose sides begin with their settings (RFC 9113, 3.4).
 HTTP_2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 FRAME_HEAD_BYTES, SETTINGS = 9, 4
 # Types of messages in Spark's org.apache.spark.network.protocol.Message.

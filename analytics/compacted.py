@@ -20,17 +20,17 @@ from pathlib import Path
 from analytics.log import day_files, day_folder, make_folder, sync_folder
 
 MANIFEST = "compacted.json"
-# Manifests of days whose lines are older than their retention: the next compaction deletes the
-# Parquet, wherever it lies.
+# Folder for manifests of days whose lines are older than their retention: the next compaction
+# deletes the Parquet, wherever it lies.
 EXPIRED = "_expired"
 # How much smaller Parquet is than its lines, until a day was compacted. Generated lines, whose ids
 # repeat, shrink to a fortieth; random ids and bodies shrink less.
 USUAL_SHRINKAGE = 20.0
 # Bytes of lines from which a ratio is learned: with fewer, the Parquet is mostly its footers.
 LEARNED_FROM = 256 * 10**6
-# From then on only an import or a late batch writes to an hour.
+# Time after the end of an hour from which on only an import or a late batch writes to it.
 FINISHED_AFTER = timedelta(minutes=5)
-# By hour ("07") and name of the file: its bytes.
+# Hour ("07") -> name of the file -> its bytes.
 Sizes = Mapping[str, Mapping[str, int]]
 
 

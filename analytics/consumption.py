@@ -13,7 +13,7 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
 MINUTE = timedelta(minutes=1)
-# Time between two readings after which the minute of the consumption is unknown.
+# Time between two readings above which the minute of the consumption is unknown.
 LONGEST = timedelta(minutes=2)
 
 

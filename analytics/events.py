@@ -23,22 +23,21 @@ HEADERS_LIMIT_BYTES = 8192
 VALUE_LIMIT_CHARACTERS = 1000
 LONGEST_TEXT = 255
 NESTING_LIMIT = 6
-# What a column of PostgreSQL takes.
+# Largest number that a column of PostgreSQL takes.
 LARGEST_NUMBER = 2**31 - 1
-# What no event can be without; any other field has its default.
+# Fields that every event has; any other field has its default.
 NEEDED = ("event_id", "kind", "recorded_at", "broker")
-# A client can write any number of them into x-death.
+# Most failures of an event: a client can write any number of them into x-death.
 MOST_FAILURES = 100
 DEATHS_HEADER = "x-death"
-# Begins the ids of lines of a tracing plugin's file: their moments are by that plugin's clock.
+# Begin of the ids of lines from a tracing plugin's file: their times are by that plugin's clock.
 TRACE_ID = "trace:"
-# The source of the events of probes: no message of anybody's, so that only their own figures count
-# them.
+# Source of the events of probes, which only their own figures count.
 PROBE = "probe"
 
-# A thread stamps the two recordings of a message when it gets its turn, tens of milliseconds late
-# on a busy machine. So a reading of less than this before the due time does not prove that the
-# message was early.
+# Largest time before the due time, in milliseconds, that does not prove that a message was early: a
+# thread stamps the two recordings when it gets its turn, tens of milliseconds late on a busy
+# machine.
 CLOCK_RESOLUTION_MS = 50
 
 Kind: TypeAlias = Literal[
@@ -184,7 +183,7 @@ _TYPES: dict[FieldType, tuple[type, ...]] = {
     "moment or null": (str, NoneType),
     "list of failures": (list,),
 }
-# The types of a whole line's values, by which most lines are checked at once.
+# Types of all values of a line, by which most lines are checked at once.
 _SHAPES = frozenset(product(*(_TYPES[kind] for kind in FIELDS.values())))
 
 

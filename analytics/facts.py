@@ -45,13 +45,13 @@ from topology.message import (
 from topology.models import Broker, Topology
 
 SOURCE = "delayboard"
-# Kinds whose moment is also that of the publish.
+# Kinds whose time is also that of the publish.
 SENT = frozenset({"published", "replayed"})
-# Facts stored in one row: a row for each takes far longer.
+# Facts of one row: a row for each takes far longer.
 LINES = 25
 _PLAIN = frozenset({str, int, bool, float, NoneType})
 
-# Rows, of which each can hold several facts.
+# Rows that are moved at a time; each can hold several facts.
 BATCH = 200
 IDLE_SECONDS = 1.0
 

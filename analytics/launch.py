@@ -40,7 +40,7 @@ SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
 # Characters that are kept of the end of what the jobs of a run print.
 MOST_OUTPUT = 16_000
-# Ends the name of a step that was done during others.
+# End of the name of a step that was done during others.
 CONCURRENT = " (during other steps)"
 MISSING = (
     "PySpark is not installed, so nothing is computed. Run “pip install 'delayboard[spark]'”, and "

@@ -22,11 +22,12 @@ from analytics.events import EventError, MessageEvent, decode, encode
 
 ROLL_BYTES = 64 * 1024 * 1024
 _HOUR_OF = itemgetter(0)
-# What recorders of our own write, by the names of the files; the rest was imported.
+# Names of files that our own recorders write; the others were imported.
 RECORDED = re.compile(r"(tap|firehose|facts)\..*\.jsonl")
-# Facts, and batches at the turn of the hour, end up in files of an hour that is over.
+# Time for which an hour that is over may still be written: facts, and batches at the turn of the
+# hour.
 STILL_WRITTEN = timedelta(hours=1)
-# What an import holds, and nobody may hold who deletes.
+# Lock that an import holds; who deletes waits for it.
 IMPORT_LOCK = "import"
 NAME_FILE = ".name"
 MOST_PROCESSES = 100

@@ -23,9 +23,9 @@ from topology.models import Topology
 MINUTE = timedelta(minutes=1)
 # What the first page counts: the present minute and those before it.
 RECENT, SHOWN = 5, 60
-# A place of the drawing of a day.
+# Time of one place in the drawing of a day.
 SPAN_DRAWN = timedelta(minutes=10)
-# Of most minutes of most topologies.
+# Value of a minute without measured lateness, as most minutes of most topologies.
 NO_LATENESS = "{}"
 
 

@@ -39,7 +39,7 @@ class DayRefused(Exception):
     """The day cannot be run now; the message says why."""
 
 
-# Replacing the rows of a large day takes long, and nothing renews the lease meanwhile.
+# Lease of a day: replacing the rows of a large one takes long, and nothing renews it meanwhile.
 LEASE = timedelta(seconds=60)
 
 

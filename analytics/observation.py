@@ -13,9 +13,10 @@ from analytics.models import Firehose, Recording
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.structure.copies import Phase
 
-# An idle recorder waits for two seconds, and the marks of others may wait as long for it.
+# Time without a mark after which a recorder is silent: an idle one waits for two seconds, and the
+# marks of others may delay its own as long.
 SILENT_AFTER = timedelta(seconds=6)
-# A condition of more parts than that is slow, and SQLite refuses a thousand.
+# Most parts of a condition: more are slow, and SQLite refuses a thousand.
 MOST_RANGES = 50
 
 

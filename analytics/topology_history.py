@@ -35,7 +35,7 @@ SPACINGS: dict[Width, Spacing] = {
     "day": Spacing(28, timedelta(days=1), "%b %d", TruncDay),
 }
 LABELS = {width: f"{spacing.shown} {width}s" for width, spacing in SPACINGS.items()}
-# Before, the hours would be a line of one or two points.
+# Time after applying within which minutes are drawn: hours would be a line of one or two points.
 FEW_HOURS = timedelta(hours=3)
 OBSERVED: Mapping[str, datetime] = MappingProxyType({})
 

@@ -17,16 +17,16 @@ PERCENTILES = {"p50": "var(--series-6)", "p95": "var(--series-5)", "p99": LATE}
 FAILING, TARGET, EVENT = "var(--warn)", "var(--error)", "var(--accent)"
 REASONS = {"rejected": 5, "delivery_limit": 2, "expired": 4, "maxlen": 3, "unknown": 6}
 OTHER_REASON = 1
-# Of fewer days Plotly would label hours too.
+# Most days of an axis with a tick for each: there Plotly would label hours too.
 FEW_DAYS = 4
-# A logarithmic axis has no zero; shorter values are drawn here, with the value in the hover text.
+# Where shorter values are drawn, with the value in the hover text: a logarithmic axis has no zero.
 SHORTEST_MS = 0.5
 SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
 TICKS = {
     "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
     "ticktext": ["0", "1ms", "10ms", "100ms", "1s", "10s", "1m", "10m", "1h", "10h"],
 }
-# Below this number Plotly would repeat ticks.
+# Number below which Plotly would repeat ticks.
 FEW = 6
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from topology.content.text import count_text
 
 LEVELS = 6
-# Of more columns a cell has no room for its number.
+# Most columns with a number in each cell; of more a cell has no room.
 MOST_WITH_TEXT = 31
 THOUSAND, MILLION, TENTHS_SHOWN = 1000, 1_000_000, 100
 

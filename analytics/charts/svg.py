@@ -18,7 +18,7 @@ TOP, BOTTOM = 8, 42
 LONGEST_NAME, SHORT_LABEL = 32, 8
 MOST_TICKS, FEWEST_TICKS = 12, 4
 RADIUS = 3.5
-# A little less than the shortest lateness that is drawn.
+# Lower end of a logarithmic axis, a little less than the shortest lateness that is drawn.
 LOWEST = math.log10(0.4)
 BAR_SHARE, HALF_BAR = 0.8, 8
 LINE_WIDTH, LINE_HEIGHT = 120, 24

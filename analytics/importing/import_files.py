@@ -31,11 +31,12 @@ from topology.models import Broker, Topology
 from topology.patterns.pattern import ParamsError
 from topology.structure.copies import Phase
 
-# In the log, so that a file is moved by its name alone; no reader of days looks there.
+# Folder of imports at work. It is in the log, so that a file is moved by its name alone; no reader
+# of days looks there.
 SCRATCH = "_import"
-# The days whose figures the lines of imports change, until their runs are requested.
+# File with the days whose figures the lines of imports change, until their runs are requested.
 DAYS_FILE = ".import-days.json"
-# Spark's work on the lines and the new files, as a multiple of what is imported.
+# Room for Spark's work on the lines and for the new files, as a multiple of what is imported.
 ROOM = 4
 EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit", "publish"})
 Progress: TypeAlias = Callable[[int, int], None]

@@ -18,7 +18,7 @@ from analytics.mappings.mapping import LogMapping, load_shipped, shipped_names
 FORMATS: tuple[Format, ...] = ("json", "csv", "parquet")
 WORDS: dict[Format, str] = {"json": "JSON", "csv": "CSV", "parquet": "Parquet", "text": "text"}
 GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
-# Between any two messages of the plugin's text format (rabbit_tracing_consumer.erl).
+# Line between two messages of the plugin's text format (rabbit_tracing_consumer.erl).
 TRACE_TEXT_BEGINS = b"=" * 80
 TRACES, TRACES_IN_TEXT = "rabbitmq-tracing", "rabbitmq-tracing-text"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".log")

@@ -46,9 +46,9 @@ from analytics.recorder.traces import (
 from topology.deaths import read_history
 from topology.message import Message, Properties
 
-# Events as they lie or as we wrote them, records of a mapping the same, and tables.
+# Folders of an import: events and records of a mapping, as they came or as we wrote them; tables.
 FOLDERS = ("raw", "staged", "mapped", "records", "traces", "parquet")
-# What Spark needs of the one mapping of an import.
+# File with what Spark needs of the one mapping of an import.
 MAPPING_FILE = "mapping.json"
 NEEDED = ("event_id", "kind", "recorded_at")
 PIECE_BYTES, LINES_A_PULSE = 16 * 1024 * 1024, 2_000

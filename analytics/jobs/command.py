@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from analytics.compacted import MANIFEST
 
 DONE, FAILED, NO_DATA = 0, 1, 4
-# A chain of Java's exceptions may be a ring.
+# Most causes of an exception that are read: a chain of Java's exceptions may be a ring.
 MOST_CAUSES = 20
 SPARK_ERRORS = (PySparkException, Py4JError)
 

@@ -37,11 +37,11 @@ SHOWN = 20
 LINES_A_FILE = 100_000
 NEEDED = ("event_id", "kind", "recorded_at")
 MAPPING_FILE = "mapping.json"
-# What every line begins with, as encode writes it; ids of traces and mapped logs are hashes of what
-# several lines may have, unless the log names its events itself.
+# Begin of every line that encode writes. Ids of traces and mapped logs are hashes of what several
+# lines may have, unless the log names its events itself.
 LINE_BEGINS = '{"v":1,"event_id":"'
 HASHED = "^(trace|log):[0-9a-f]{32}(:[a-z]+)?$"
-# The job that reports it does not list more names.
+# Most names that the report of an import lists.
 MOST_NAMES = 100
 PLACE = ("file", "block", "row")
 PROBLEM_MARK = b"!"

@@ -24,9 +24,9 @@ from analytics.jobs.tables import accuracy, losses, retries, trails
 from analytics.jobs.tables.accuracy import clock, compute_lateness, is_entry, is_taken, is_trip
 from analytics.jobs.tables.retries import COUNTED_KINDS, counts_between
 
-# Messages that are not single and are sent to every task; more are joined by an exchange.
+# Most messages that are sent to every task; more are joined by an exchange.
 BROADCAST_AT_MOST = 500_000
-# Its begin and end.
+# Begin and end of a day.
 Day: TypeAlias = tuple[datetime, datetime]
 
 

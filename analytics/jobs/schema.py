@@ -42,7 +42,7 @@ TYPES: dict[FieldType, DataType] = {
         )
     ),
 }
-# The fields that figures need: of the others Spark's parser makes nothing.
+# Fields that figures need: Spark's parser skips the others.
 NEEDED = (
     *("event_id", "kind", "recorded_at", "caught_up", "source", "broker", "topology", "queue"),
     *("message_id", "content_id", "requested_delay_ms", "attempt", "replay_id"),
@@ -50,7 +50,8 @@ NEEDED = (
     *("destination", "routing_key", "exception_type", "published_by", "publisher_version"),
 )
 MESSAGE = ("broker", "topology", "key")
-# Events in the broker, the best source first; Delayboard's own facts are about the same messages.
+# Sources of events in the broker, the best first; Delayboard's own facts are about the same
+# messages.
 OBSERVED = ("tap", "firehose", "import")
 KNOWN_SOURCES = (*OBSERVED, "delayboard", PROBE)
 TRIP_COLUMNS = (
@@ -59,7 +60,7 @@ TRIP_COLUMNS = (
 )
 HOUR_US = 3_600_000_000
 UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-# What names a failure, beside its topology.
+# Columns that name a failure, beside its topology.
 CAUSE = (*("death_queue", "death_reason", "exception_type", "routing_key", "publisher", "version"),)
 
 

@@ -18,21 +18,26 @@ from pyspark.sql import SparkSession
 from analytics.jobs import class_archive, command
 
 MIB = 1024 * 1024
-# Below this the JVM's start costs more than the work.
+# Input in bytes below which the JVM's start costs more than the work.
 SMALL_INPUT_BYTES = 256 * MIB
-# Below this the JVM's optimizing compiler costs more than its code saves in one run.
+# Input in bytes below which the JVM's optimizing compiler costs more than its code saves in one
+# run.
 FAST_CODE_BYTES = 640 * MIB
-# Below this compiling a query costs more than interpreting it, and one partition is enough.
+# Input in bytes below which compiling a query costs more than interpreting it, and one partition is
+# enough.
 TINY_INPUT_BYTES = 8 * MIB
 PARTITION_BYTES = 256 * MIB
-# Below this Spark plans a query once: adaptively it would plan all of it again after each exchange.
+# Input in bytes below which Spark plans a query once: adaptively it would plan all of it again
+# after each exchange.
 PLANNED_ONCE_BYTES = 16 * 1024 * MIB
 # The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
 LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-# A day's queries are 300 classes, more than Spark keeps by default: it would compile them again.
+# Classes of queries that Spark keeps: a day has 300, more than its default, and it would compile
+# them again.
 COMPILED_CLASSES = 1000
-# Four times the JVM's own: one run uses most of its code too seldom to be worth optimizing.
+# Thresholds of the JVM's compiler, four times its own: one run uses most of its code too seldom to
+# be worth optimizing.
 OPTIMIZED_AFTER = {
     "Tier4InvocationThreshold": 20_000,
     "Tier4MinInvocationThreshold": 2_400,
@@ -41,9 +46,9 @@ OPTIMIZED_AFTER = {
 }
 LOCAL = "local[*]"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Where the JVM writes an archive of its classes when it ends.
+# Setting: where the JVM writes an archive of its classes when it ends.
 CLASSES = "spark.delayboard.classes"
-# Wherever its tasks run: a run keeps what the driver prints.
+# Settings wherever the tasks of a session run: a run keeps what the driver prints.
 DRIVER_SETTINGS = {
     "spark.log.level": "ERROR",
     # For the rows that are kept on the disk.
@@ -55,7 +60,7 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Set where all temporary files of the JVM are in the folder of the job.
+# Setting of a session whose JVM has all its temporary files in the folder of the job.
 KILLABLE = "spark.delayboard.killable"
 JVM_ENDS_WITHIN_SECONDS = 10
 MISSING = (

@@ -43,14 +43,14 @@ from topology.content.text import make_encodable
 Format: TypeAlias = Literal["json", "csv", "parquet", "text"]
 KINDS: tuple[Kind, ...] = ("scheduled", "delivered", "published", "died", "cancelled")
 SHIPPED = Path(__file__).parent / "shipped"
-# Begins the ids of events whose log has none; the hash of the record follows.
+# Begin of the ids of events whose log has none; the hash of the record follows.
 LOG_ID = "log:"
 LONGEST_MAPPING = 100_000
-# What only Delayboard itself can say of a message, and what no log has.
+# Fields that only Delayboard itself can state, and no log has.
 _OWN = ("v", "kind", "source", "replay_id", "tracking_id", "failures")
 _OWN_BYTES = ("body_base64", "properties_base64")
 EVENT_FIELDS = tuple(name for name in FIELDS if name not in (*_OWN, *_OWN_BYTES))
-# A line of the tracing plugin, which analytics.importing.staging reads by topologies.
+# Fields of a line of the tracing plugin, which analytics.importing.staging reads by topologies.
 TRACE_FIELDS = (
     *("timestamp", "type", "vhost", "exchange", "queue", "routing_keys", "routed_queues"),
     *("properties", "payload", "user", "connection", "redelivered"),
@@ -67,7 +67,8 @@ QUALITIES = {
     "ambiguous text": "A payload can imitate a record of this text format.",
     "objects, not messages": "One event stands for a declared delay queue, not for a message.",
 }
-# A pattern can take longer than the age of the world for a text that it nearly matches.
+# Longest search of a pattern: for a text that it nearly matches it can take longer than the age of
+# the world.
 SEARCH_SECONDS = 5.0
 _MISSING = object()
 _PLACE = re.compile(r"\{([^{}]+)\}")

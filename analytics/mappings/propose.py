@@ -17,7 +17,7 @@ ID_NAMES = ("message_id", "messageId", "msg_id", "uuid", "jid", "task_id", "job_
 QUEUE_NAMES = ("queue", "queue_name", "routing_key", "destination", "topic", "channel")
 EVENT_NAMES = ("event", "event.action", "event_type", "action", "type", "status", "state")
 DELAY_NAMES = ("delay_ms", "ttl_ms", "delay", "ttl", "countdown", "delay_seconds", "delay_s")
-# What the word of an event says of its kind; the first that is in it decides.
+# Word in the name of an event -> its kind; the first that is in it decides.
 WORDS: tuple[tuple[str, Kind], ...] = (
     ("cancel", "cancelled"),
     ("revok", "cancelled"),

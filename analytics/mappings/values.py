@@ -16,7 +16,7 @@ from analytics.events import bounded_headers
 UNITS_US = {
     **{"us": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6},
 }
-# A pattern of an administrator reads text of anybody.
+# Characters of text that a pattern of an administrator reads: anybody may have written it.
 LONGEST_TEXT = 1024 * 1024
 NANOSECONDS, SPAN = "ns", "span"
 TIMES = ("iso", "s", "ms", "us", NANOSECONDS)

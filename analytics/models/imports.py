@@ -16,7 +16,7 @@ from analytics.mappings.mapping import (
     shipped_names,
 )
 
-# In the log, which has room; its name keeps every reader of days out.
+# Folder of uploads. It is in the log, which has room; its name keeps every reader of days out.
 UPLOADS = "_uploads"
 
 

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-# A worker reports every few seconds.
+# Time without a report after which a host is silent: a worker reports every few seconds.
 SILENT = timedelta(seconds=30)
 
 

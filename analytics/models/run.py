@@ -25,7 +25,7 @@ MARKS = {
 }
 
 
-# Used in place of an error.
+# Text in the place of an error for a day that the demo generated.
 GENERATED = "Computed from events that the demo generated; nothing of this day was recorded."
 
 

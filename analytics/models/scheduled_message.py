@@ -5,13 +5,13 @@ from typing import Protocol
 
 from django.db import models
 
-# What a tracking id begins with that is a replay's.
+# Begin of a tracking id that is a replay's.
 REPLAYED = "replay:"
 # How messages end that no longer wait: one with a recorded exit, and one whose exit nobody records.
 LEFT, NOT_OBSERVED = "left the delay", "due, delivery not observed"
 
 
-# Which messages wait in a delay, as far as the taps saw.
+# Condition of messages that wait in a delay, as far as the taps saw.
 WAITING = models.Q(left_at=None, entered_at__isnull=False)
 
 

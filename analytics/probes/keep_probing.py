@@ -36,10 +36,10 @@ from topology.provisioning.probes import find_last_wait
 from topology.snapshot import Report
 
 logger = logging.getLogger(__name__)
-# More probes than are ever in flight.
+# Most probes that are read at a time, more than are ever in flight.
 MOST_PROBES = 1000
 WAIT_SECONDS = 2.0
-# What comes this soon after the consumer may have waited for it.
+# Time after the start of the consumer in which a probe may have waited for it.
 BACKLOG = timedelta(seconds=1)
 BATCH_BYTES = 1_000_000
 

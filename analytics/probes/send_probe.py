@@ -31,9 +31,10 @@ MICROSECOND = timedelta(microseconds=1)
 
 # Newest messages that are read to see which delays are in use.
 NEWEST = 500
-# A longer one would say nothing for too long, and would hold up disabling the probes.
+# Longest delay of a probe: a longer one would report nothing for too long, and delay disabling the
+# probes.
 LONGEST = timedelta(hours=1)
-# Where any delay can be had and none was seen.
+# Delays of probes where any delay can be had and none was seen.
 USUAL = tuple(timedelta(seconds=seconds) for seconds in (1, 5, 10, 30, 60, 300))
 
 

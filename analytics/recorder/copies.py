@@ -38,11 +38,11 @@ NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TRACKING_ID = LONGEST_VERSION = 100
 # No publisher's clock shows these times; near the ends of the calendar, local times do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-# What headers that nobody foresaw may raise where a pattern reads them.
+# Errors that unforeseen headers may raise where a pattern reads them.
 UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-# Larger ones would make the log many times larger than its content.
+# Largest body that is stored: larger ones would make the log many times larger than its content.
 STORED_BODY_BYTES = 64 * 1024
-# A longer body is not searched for what a client library wrote.
+# Longest body that is searched for what a client library wrote.
 DESCRIBED_BYTES = 16 * 1024
 
 
@@ -188,7 +188,7 @@ def _plausible(moment: datetime) -> datetime | None:
     return moment if EARLIEST <= moment < LATEST else None
 
 
-# The most trustworthy first.
+# Stamps of a publish time, the most trustworthy first.
 STAMPS: tuple[tuple[str, Callable[[Any], datetime | None]], ...] = (
     (PUBLISHED_AT_HEADER, _of_ms),
     ("NServiceBus.Retries.Timestamp", _of_text),

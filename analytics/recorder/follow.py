@@ -33,7 +33,7 @@ from analytics.scheduled.queries import texts
 from topology.database.clock import measure_skew
 from topology.models import Topology
 
-# What a row cannot hold, and not what is wrong with the database itself.
+# Errors about what a row cannot hold, and not about the database itself.
 NOT_FOR_THIS_DATABASE = (DataError, IntegrityError, OverflowError, ValueError)
 logger = logging.getLogger(__name__)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -43,7 +43,7 @@ IDLE_SECONDS = 0.1
 LOCKED_SECONDS = 0.2
 BEAT_SECONDS = 1.0
 REPORT_SECONDS = 5.0
-# What was recorded last is read before the end.
+# Seconds at the end in which what was recorded last is read.
 REST_SECONDS = 1.5
 SEARCH_SECONDS = 1.0
 WHOLE_CHECK_SECONDS = 30.0

@@ -20,7 +20,7 @@ AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
 # RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
 STATISTICS_SECONDS, CHECK_SECONDS = 12.0, 0.5
-# Between two looks at a tap whose recorder is behind.
+# Seconds between two checks of a tap whose recorder is behind.
 OVERFLOW_SECONDS = 5.0
 TOO_SLOW = "The recorder read the tap too slowly. The tap was full and dropped copies."
 

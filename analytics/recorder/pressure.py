@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event, Lock
 from time import monotonic
 
-# A recorder that died while it was behind is behind no longer.
+# Seconds without news after which a recorder no longer counts as behind: it may have died.
 FORGOTTEN_AFTER_SECONDS = 5.0
 LONGEST_WAIT_SECONDS = 1.0
 CHECK_SECONDS = 0.05

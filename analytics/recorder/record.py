@@ -32,10 +32,10 @@ from topology.operations.replace_tap import read_taps, replace_tap
 __all__ = ["Beat", "RecordingFailed", "record"]
 
 
-# Each batch costs a sync of the disk, however many copies it has. What came and is not acknowledged
-# is recorded again after a crash.
+# Most copies of a batch. Each batch costs a sync of the disk, however many copies it has; copies
+# that came and are not acknowledged are recorded again after a crash.
 BATCH = 1000
-# Copies go on coming while a batch is put away.
+# Most copies without an ack: they go on coming while a batch is written.
 PREFETCH = 3 * BATCH
 BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
@@ -46,7 +46,7 @@ DELAYED_SECONDS = 0.25
 # as read for four seconds counts as unread (analytics/observation.py).
 IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 2.0, 5.0
 BEAT_SECONDS = 1.5
-# Seconds before the recorder looks again for a retired tap whose node is down.
+# Seconds until the recorder checks a retired tap again whose node is down.
 AGAIN_SECONDS = 10.0
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]

@@ -50,7 +50,7 @@ from topology.models.read_only import finishing
 from topology.provisioning import firehose
 from topology.snapshot import version_numbers
 
-# Called with a broker's id and queues to which failed messages were published.
+# Function that gets a broker's id and the queues to which failed messages were published.
 NoteFailures = Callable[[int, Collection[str]], None]
 BATCH = 1000
 PREFETCH = 3 * BATCH
@@ -59,7 +59,7 @@ WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 IDLE_BEAT_SECONDS = 1.0
 TOPOLOGIES_SECONDS = 1.0
-# Before 4.0, RabbitMQ continues an x-death that a client publishes.
+# First version in which RabbitMQ does not continue an x-death that a client publishes.
 FIRST_WITH_OWN_DEATHS = (4, 0)
 
 CHECK_SECONDS = 3.0

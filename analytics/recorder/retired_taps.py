@@ -21,9 +21,9 @@ from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Topology
 from topology.operations import replace_tap
 
-# That of a tap that cannot be read at present, because its node is down.
+# Type of a tap that cannot be read at present, because its node is down.
 DOWN = "down"
-# A tap that has copies delivers them at once.
+# Seconds without a copy after which a tap has none: it delivers those that it has at once.
 SILENCE_SECONDS = 5.0
 QUIET_SECONDS = 1.0
 LAST_CHUNK = 500

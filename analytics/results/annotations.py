@@ -20,13 +20,13 @@ from topology import audit
 from topology.delays import MomentError, read_moment
 from topology.models import AuditEntry, Broker, Topology, Work
 
-# What changes the structure of a broker, and so what messages meet there.
+# Actions of the audit log that change the structure of a broker, and so what messages meet there.
 CHANGES = (
     *("topology applied", "topology edited", "topology deleted", "tap replaced"),
     *("definitions imported", "finding remedied", "destination unbound"),
 )
 REPLAYED = "replay started"
-# Gaps of several topologies that begin so near to each other are one outage.
+# Time between the begins of gaps of several topologies that are one outage.
 SAME_OUTAGE = timedelta(seconds=60)
 MOST_ANNOTATIONS = 500
 KINDS = tuple(AnnotationKind.values)

@@ -35,7 +35,8 @@ from analytics.results.summary import describe_unusual, explain_unknown, summari
 from topology.content.text import count_text
 from topology.delays import format_ms
 
-# As wide as the page, side by side, and tables without a chart.
+# Sections whose charts are as wide as the page (WIDE) or side by side (NARROW), and tables without
+# a chart (PAGE_TABLES).
 WIDE = (
     *("lateness", "lateness_map", "recovery", "failures_map"),
     *("dead_letters", "dead_letters_map"),

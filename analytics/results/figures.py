@@ -16,7 +16,8 @@ Trail: TypeAlias = tuple[int, int, str]
 ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
 MOVED = "moved"
 WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
-# Entries of equal messages without an id that may be recorded twice: no fate of a message.
+# Count of entries of equal messages without an id that may be recorded twice; it is no fate of a
+# message.
 REPEATED = "repeated"
 FATES = (DELIVERED, DIED, CANCELLED, MOVED, WAITING, UNOBSERVED, UNEXPLAINED)
 # Of messages that left the retries nobody knows more, unless what is given up is observed.

@@ -38,13 +38,13 @@ from analytics.results.unusual import find_unusual
 from topology.models import Topology
 
 MODELS = (DayFigures, UnexplainedMessage, UnusualChange)
-# Destinations kept of each broker, those with the most messages; names can come from messages.
+# Destinations kept of each broker, those with the most messages: names can come from messages.
 MOST_DESTINATIONS = 100
 # Groups kept of each broker and kind, those with the most messages.
 MOST_GROUPS = 10
 MOST_ORIGINS = 100
 RELEASE = ("publisher", "version")
-# Tables of messages by these columns.
+# Table of messages -> the columns that identify a row.
 KEYS = {
     **{"attempts": ("attempt",), "outcomes": ("first", "last", "outcome")},
     **{"recoveries": ("bucket",), "causes": ("queue", "reason", "exception_type", "routing_key")},

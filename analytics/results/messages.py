@@ -23,9 +23,9 @@ KINDS = {"measured": "Measured deliveries", "retried": "Retries"}
 _DELAYS, _LATE = len(buckets.DELAY_LABELS), len(buckets.EDGES_MS) + 1
 NUMBERS = {"delay": _DELAYS, "late_from": _LATE, "late_to": _LATE, "attempt": 2**31}
 SHOWN = 100
-# Ids that are read at most, the newest of the range: about a second.
+# Most ids that are read, the newest of the range: it takes about a second.
 MOST_READ = 100_000
-# Rows have the order in which they were recorded, but for batches of several recorders.
+# Time by which rows may be out of the order of their recording: batches of several recorders.
 DISORDER = timedelta(minutes=10)
 
 

@@ -23,9 +23,9 @@ from topology.delays import format_ms
 
 # A part is a cause when it has half of the late deliveries, and twice the late share of the rest.
 LEAST_SHARE, LEAST_TIMES = 0.5, 2
-# A part that is nearly all says nothing.
+# Share of all deliveries above which a part explains nothing.
 MOST_OF_ALL = 0.75
-# The hours beside the worst one belong to it while half as many of their deliveries are late.
+# Share of the worst hour's rate of late deliveries with which the hours beside it belong to it.
 NEIGHBOUR = 0.5
 MOST_MISSED = 3
 Key = TypeVar("Key", int, str, datetime)

@@ -35,7 +35,7 @@ from topology.content.text import isolate_names
 from topology.models import Broker
 
 STYLES = ("tokens", "elements", "frame", "components")
-# What a person reads in a terminal or a mail; the file has every table.
+# Sections in a terminal or a mail; the file has every table.
 IN_TEXT = ("topologies", "delays", "groups", "causes", "handled", "ledger")
 
 UNUSUAL_COLUMNS = (

@@ -15,9 +15,10 @@ RANGES = {"yesterday": 1, "7": 7, "28": 28, "90": 90}
 LABELS = {"yesterday": "Yesterday", "7": "7 days", "28": "28 days", "90": "90 days"}
 CUSTOM, DEFAULT = "custom", "7"
 MOST_DAYS = 92
-# There was no RabbitMQ before, and so no event.
+# First day of a range: there was no RabbitMQ before, and so no event.
 EARLIEST_DAY = date(2007, 1, 1)
-# Copies recorded at midnight's end are synced within a second; a batch may take a little more.
+# Time after midnight until a day is complete: its last copies are synced within a second, and a
+# batch may take a little more.
 AFTER_MIDNIGHT = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
 

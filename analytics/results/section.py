@@ -19,13 +19,13 @@ from analytics.results.read import Report
 from topology.content.text import count_text, isolate_names
 from topology.delays import format_ms
 
-# What each figure of a report means, in one sentence.
+# Figure of a report -> its meaning, in one sentence.
 DEFINITIONS: dict[str, str] = tomllib.loads(
     Path(__file__).with_name("definitions.toml").read_text(encoding="utf-8")
 )
 
 
-# What the page shows at a time, by its name in the address.
+# Views of the page: name in the address -> label.
 VIEWS = {
     **{"lateness": "Lateness", "retries": "Retries", "dead-letters": "Dead letters"},
     **{"ledger": "Ledger", "runs": "Runs"},

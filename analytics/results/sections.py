@@ -51,7 +51,7 @@ MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
 DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
 SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
 
-# Bands of lateness, two for each factor of ten: the label, the first bucket, the first after it.
+# Buckets of a band of lateness: each factor of ten has two bands.
 _WIDTH = 5
 BANDS = (
     ("< 1ms", buckets.EARLY, buckets.FIRST_LOG_BUCKET),
@@ -486,7 +486,7 @@ def _group_row(name: tuple[str, str], trails: Mapping[Trail, int], known: Mappin
     ]
 
 
-# In the order of the page.
+# Sections in the order of the page.
 MAKERS: tuple[Callable[[Report], Section], ...] = (
     *(make_lateness_by_day, make_lateness_map, make_lateness_by_delay, make_lateness_of_probes),
     *(make_error, make_recovery, make_failures_map, make_survival, make_rates, make_groups),

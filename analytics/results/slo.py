@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from analytics import buckets
 
-# Without a target a delivery is on time within this.
+# Milliseconds within which a delivery is on time where there is no target.
 USUAL_WITHIN_MS = 1000.0
-# Where the recorder's error is a larger share of the target, lateness is measured badly.
+# Share of the target up to which the recorder's error leaves lateness measured well.
 LARGEST_ERROR = 0.1
 
 

@@ -25,7 +25,7 @@ TIMES_USUAL, LEAST_P95_MS = 5, 100
 LEAST_DAYS, TIMES_VOLUME = 3, 2
 # With fewer messages a share is meaningless.
 LEAST_MESSAGES, LEAST_ATTEMPTS = 100, 20
-# How many standard errors apart two shares must be.
+# Standard errors by which two shares must differ.
 LEAST_DEVIATIONS = 4
 MOST_SENTENCES = 8
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

@@ -25,16 +25,16 @@ from analytics.results.figures import DIED, EXHAUSTED, Figures
 from analytics.results.period import whole_hours
 
 BASELINE_DAYS, LEAST_BASELINE = 28, 7
-# The same hour of the weekday and the hours beside it, in four weeks: 12 values at most.
+# Least values of the same hour of the weekday and the hours beside it, of 12 in four weeks.
 LEAST_SAME_WEEKDAY = 10
-# Among what is called unusual, the share that may be chance.
+# Share of what is called unusual that may be chance.
 FALSE_SHARE = 0.01
 # Less than this is no matter, however improbable.
 LEAST_COUNT, LEAST_TIMES = 5, 2.0
 LEAST_LATE_MS = 100.0
 # Residuals from here on weigh less; the central 95 % are the usual range.
 OUTLIER, USUAL = 2.58, 1.96
-# The median of deviations of a normal distribution, in standard deviations: 1 / 1.4826.
+# Standard deviations of a normal distribution in its median absolute deviation.
 MAD = 1.4826
 # A count, and what it is a part of or grows with.
 Value = tuple[float, float]

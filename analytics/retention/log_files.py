@@ -16,10 +16,10 @@ from analytics.models.run import RunState
 from analytics.retention.rules import BATCH, Alive, Holding, Rule, delete_batches
 from analytics.storage import StorageError
 
-# How far back the schedule requests runs that are missing.
+# Time for which the schedule requests runs that are missing.
 RUN_WITHIN = timedelta(days=8)
 DELETING = ".deleting."
-# How long a host keeps lines that it has sent to LOG_URL.
+# Time for which a host keeps lines that it has sent to LOG_URL.
 MOVED_AFTER = timedelta(days=2)
 
 

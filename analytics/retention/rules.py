@@ -25,7 +25,7 @@ from analytics.models import (
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import is_presumed_delivered
 
-# A transaction writes for some hundredths of a second, then others may.
+# Rows of one transaction: it writes for some hundredths of a second, then others may.
 BATCH = 500
 Alive = Callable[[], None]
 Rows = QuerySet[Any]
@@ -214,9 +214,9 @@ REPORTS = RowRule(
     NightlyReport.objects.all(),
     "made_at",
 )
-# Of a host that comes back later than that, its own lines may count twice.
+# Repeated copies, for a week: lines of a host that comes back later may count twice.
 REPEATS = RowRule("", 7, "", RepeatedCopy.objects.all(), "recorded_at")
-# Stopped ones of which everything was read.
+# Stopped hosts of which everything was read.
 HOSTS = RowRule(
     "",
     1,

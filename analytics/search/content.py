@@ -24,7 +24,7 @@ from topology.message import Properties
 
 HEADER_CHARACTERS = 8192
 BODY_CHARACTERS = 8192
-# A larger body has no values by name.
+# Largest body with values by name.
 JSON_BYTES = 262_144
 MOST_FIELDS = 100
 MOST_HEADERS = 60

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from topology.database.text_index import Ids
 
-# Next messages that are read first: enough to fill a page with what is common.
+# Messages that are read first: enough to fill a page with what is common.
 HEAD = 300
-# Longer lists are cut.
+# Most ids in a list that an index returns; longer ones are cut.
 MOST = 5000
-# No shorter list is worth asking another index.
+# Ids of a list so short that another index is not worth a query.
 FEW = 200
 
 

@@ -18,11 +18,11 @@ from topology.delays import DelayError, parse_delay
 
 LONGEST = 500
 MOST_PARTS = 20
-# In one value.
+# Most wildcards of one value.
 MOST_WILDCARDS = 8
-# Longer values are cut when they are indexed.
+# Characters of a value that are indexed.
 LONGEST_VALUE = 255
-# A float cannot distinguish larger whole numbers.
+# Largest whole number that a float can distinguish from the next.
 EXACT = 2**53
 
 _CONTENT = ("header.", "body.")

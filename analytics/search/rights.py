@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from analytics.search.query import Condition, Fields, Query, QueryError, parse
 from topology.redaction import Redaction
 
-# The parts of a name that could be the name of a header.
+# Most parts of a name that could be the name of a header.
 MOST_STEPS = 20
 
 

@@ -23,7 +23,7 @@ DAYS = 7
 MINUTE, HOUR = 60, 3600
 # Seconds of a quarter of an hour, for time zones that are no whole hours.
 QUARTER = 900
-# The page shows a few of them, and says how many there are.
+# Most overloads that are counted; the page shows a few of them.
 MOST_OVERLOADS = 1000
 HOURS = 24
 LEVELS = 6

@@ -21,13 +21,13 @@ GROUP = (*PLACE, "requested_delay_ms")
 NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
 REASONS = (NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG)
 PERCENTILES = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
-# An entry that was due this shortly before the data end may still be on its way.
+# Time before the end of the data within which a due entry may still be on its way.
 GRACE = timedelta(minutes=1)
-# Messages without an id and with equal content differ in time only: those that enter within this
-# distance of each other are paired in order, others by their due time.
+# Time between entries of messages without an id and with equal content that are paired in order;
+# others are paired by their due time.
 BURST = timedelta(seconds=1)
 EARLY_AT_MOST = timedelta(milliseconds=250)
-# Of the days that follow: the exits and other ends, the entries that exits without an id may
+# What is read of the following day: exits and other ends, entries that exits without an id may
 # belong to, and whether a message that left its last attempt failed again.
 IS_OF_THE_DAY_BEFORE = """
     kind in ('delivered', 'died', 'parked', 'cancelled', 'moved')

@@ -18,7 +18,7 @@ TOPOLOGY = ("broker", "topology", "queue")
 # Ids of unexplained messages that are listed for each topology.
 MOST_IDS = 20
 KINDS = ("parked", "replayed", "discarded")
-# By broker the queues into which consumers publish the messages that they give up.
+# Broker -> the queues into which consumers publish the messages that they give up.
 Parking: TypeAlias = Mapping[str, Sequence[str]]
 LETTER = ("broker", "queue", "reason", "origin", "exception_type")
 

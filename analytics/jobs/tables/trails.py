@@ -15,7 +15,7 @@ from analytics.jobs.schema import MESSAGE, cause_id, is_failure
 from analytics.jobs.tables.accuracy import with_bucket
 from analytics.jobs.tables.retries import COUNTED_KINDS, GROUP, IS_RETRY, MOST_GROUPS, micros
 
-# Of a message's first failure, by the name of the group.
+# Name of a group -> the column of a message's first failure.
 GROUPS = {
     **{"queue": "death_queue", "reason": "death_reason", "exception": "exception_type"},
     **{"routing key": "routing_key", "publisher": "publisher", "version": "version"},

@@ -17,7 +17,7 @@ from topology.content.export_format import compact_json, format_moment, write_ex
 from topology.delays import milliseconds
 from topology.redaction import HIDDEN, Redaction
 
-# Read at a time, so that memory stays the same however many there are.
+# Rows that are read at a time, so that memory stays the same however many there are.
 CHUNK = 500
 FIELDS = (
     "id",

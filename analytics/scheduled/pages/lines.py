@@ -22,7 +22,7 @@ from topology.patterns.pattern import ParamsError
 from topology.redaction import HIDDEN, NOTHING, Redaction, hides_fact
 
 STAMPED = "delayboard"
-# Sources of the publish time: headers by name, our stamp in one, and the recorder.
+# Source of a publish time -> its text: header, our stamp in a header, recorder.
 SOURCES = {
     STAMPED: "Delayboard’s timestamp",
     "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",

@@ -15,7 +15,7 @@ from analytics.search.query import parse as parse_query
 from topology.delays import MomentError, read_moment
 
 LONGEST_NAME = 255
-# What the text may ask for beside words and values of headers and bodies.
+# Fields of the query beside words and values of headers and bodies.
 FIELDS = {
     "id": Field(column="message_id"),
     "correlation": Field(column="correlation_id"),
@@ -26,7 +26,7 @@ FIELDS = {
     "size": Field("size", "size"),
     "entered": Field("moment", "entered_at"),
 }
-# The names in an address and of the command's options.
+# Names in an address, and of the command's options.
 NAMES = ("topology", "destination", "from", "until", "text")
 
 

@@ -22,17 +22,17 @@ from analytics.search import content
 from analytics.search.query import FieldValue
 from topology.database.optional_writes import try_write
 
-# A message that waits for less is not indexed, if no search asks for it.
+# Time for which a message must wait to be indexed, if no search asks for it.
 SETTLED_AFTER = timedelta(seconds=10)
 # Time after the due time until a text is checked: the recorder may be a little behind.
 CHECKED_AFTER = timedelta(seconds=10)
-# What did not leave is looked at again after that.
+# Time after which a message that did not leave is checked again.
 CHECKED_AGAIN_AFTER = timedelta(minutes=5)
-# A step holds SQLite's one write lock, for about 50 ms.
+# Messages of one step, which holds SQLite's one write lock for about 50 ms.
 STEP = 500
 PASSED_PER_STEP = 5000
 SECONDS_PER_CALL = 0.25
-# Messages that a search indexes which comes before the worker.
+# Messages that a search indexes itself when it comes before the worker.
 NEWEST = 300
 COUNTED = 10_000
 

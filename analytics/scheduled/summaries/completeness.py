@@ -29,15 +29,15 @@ from topology.operations import provision
 from topology.patterns.pattern import ParamsError
 from topology.snapshots import Latest
 
-# Depths that are older are no measure of a list of now.
+# Age up to which depths are a measure of the present list.
 OLDEST_DEPTHS = timedelta(seconds=20)
-# The broker counts every five seconds, and a poll is a few seconds old.
+# Age of the broker's counts: it counts every five seconds, and a poll is a few seconds old.
 COUNTED_WITHIN = timedelta(seconds=10)
-# Gaps that may have left messages in the list which have left.
+# Age of gaps up to which messages that left in them may still be in the list.
 REMEMBERED = timedelta(days=30)
 MOST_GAPS = 100
 
-# The follower reads several times a second.
+# Delay of the follower that is not mentioned: it reads several times a second.
 NORMAL = timedelta(seconds=4)
 LONGEST_LINE = 256 * 1024
 

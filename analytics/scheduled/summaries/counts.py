@@ -23,7 +23,7 @@ from topology.content.text import count_text
 from topology.models import Broker, Topology
 
 MOST = 100_000
-# In an address -> how far a number over the list looks ahead.
+# Name in an address -> how far a number over the list looks ahead.
 SPANS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 
 

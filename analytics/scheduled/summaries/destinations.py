@@ -34,13 +34,13 @@ from topology.provisioning.destinations import (
 )
 from topology.snapshot import Report, Snapshot
 
-# The broker counts every five seconds, and a snapshot is a few seconds old.
+# Age of the broker's counts: it counts every five seconds, and a snapshot is a few seconds old.
 COUNTED_WITHIN = timedelta(seconds=10)
 # Stuck messages at which a level stops for all (dead_letter_worker_consumer_prefetch).
 STOPS_AT = 32
-# Of a topology, by name.
+# Most destinations of a topology, by name.
 MOST_DESTINATIONS = 1000
-# Stuck messages up to which they are distinguished by destination.
+# Most stuck messages that are distinguished by destination.
 MOST_STUCK = 50_000
 
 
