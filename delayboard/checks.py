@@ -12,9 +12,9 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-# Other programs have no settings of these names: one that nothing reads is misspelt.
+# Names of settings that no other program has: one that nothing reads is misspelt.
 OUR_NAMES = re.compile(r"(?:DELAYBOARD|NIGHTLY|EMAIL|OIDC|REMOTE_USER)_.+|KEEP_.+_(?:DAYS|MB)")
-# What Spark understands, which starts at night.
+# Forms of settings that Spark understands, which starts only at night.
 SPARK_FORMS = {
     "SPARK_MASTER": (r"local(\[.+\])?|spark://.+|yarn|k8s://.+", "spark://host:7077"),
     "SPARK_REMOTE": (r"sc://.+|local(\[.+\])?", "sc://host:15002"),

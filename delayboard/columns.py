@@ -7,7 +7,7 @@ from typing import Any
 
 from delayboard.models import Preference
 
-# List -> column -> label; what tells a row from others is no column to leave out.
+# List -> column that can be hidden -> label; what tells a row from others cannot.
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "scheduled": {
         "topology": "Topology",
@@ -27,7 +27,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
     "replays": {"selection": "Selection", "broker": "Broker", "prepared": "Prepared"},
 }
-# Of a list that has more than fit beside each other.
+# List -> columns shown at first, where more exist than fit beside each other.
 SHOWN_AT_FIRST = {"scheduled": ("topology", "attempt", "delay")}
 
 

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from django.core.exceptions import ImproperlyConfigured
 
 POSTGRES = ("postgres://", "postgresql://")
-# What psycopg calls it, and what Django does. All other options go to PostgreSQL's library.
+# Option as psycopg calls it -> Django's name; all other options go to PostgreSQL's library.
 POSTGRES_NAMES = {
     "dbname": "NAME",
     "user": "USER",
@@ -25,10 +25,10 @@ POSTGRES_NAMES = {
     "host": "HOST",
     "port": "PORT",
 }
-# Ours are many small queries: to start workers or compile takes longer than they do.
+# Options for many small queries: starting workers or compiling takes longer than they do.
 POSTGRES_OPTIONS = "-c max_parallel_workers_per_gather=0 -c jit=off"
-# Seconds, and milliseconds: a host that is gone ends a connection within half a minute, where
-# Linux waits for minutes.
+# Limits in seconds, and milliseconds, that end a connection to a host that is gone within half a
+# minute, where Linux waits for minutes.
 POSTGRES_LIMITS = {
     "connect_timeout": "5",
     "tcp_user_timeout": "20000",
@@ -44,7 +44,7 @@ HOST = r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]"
 ORIGIN = r"https?://(\*\.)?[A-Za-z0-9_.-]+(:\d+)?|https?://\[[0-9A-Fa-f:.]+\](:\d+)?"
 LONGEST_DAYS = 36_500
 STORAGE = r"[a-z][a-z0-9+.-]*://.+"
-# A user in an address of S3 is an access key; the secret one may have slashes.
+# User in an address of S3, which is an access key; the secret key may have slashes.
 STORAGE_KEYS = r"(?i)s3a?://([^/]*|[^/:]*:.*)@|[^/]*//[^/]*:[^/]*@"
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 HEADER = b"x-request-id"
-# Longer or other texts of a client would be a way to write into logs and headers.
+# Request ids that are taken from a client: others would be a way to write into logs and headers.
 REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 

@@ -29,11 +29,11 @@ from topology.findings.hit import Severity
 from topology.models import Broker
 from topology.operations.finding_rows import count_open
 
-# An older sample is no value of now: the broker does not answer, or no worker runs.
+# Age of a sample above which it is no present value: the broker does not answer, or no worker runs.
 SAMPLE_AGE = timedelta(seconds=3 * EVERY_SECONDS)
-# Upper ends, each the edge of a bucket of lateness.
+# Upper ends of the histogram in milliseconds, each the edge of a bucket of lateness.
 LATENESS_MS = (1, 10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 63_000, 315_000, 4_000_000)
-# The counters of Now -> name and meaning of a metric.
+# Counter of Now -> name and meaning of its metric.
 SAMPLED = {
     "scheduled": ("scheduled", "Messages that wait in delays."),
     "due_within_hour": ("due_within_hour", "Messages that are due within an hour."),

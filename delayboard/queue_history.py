@@ -21,7 +21,7 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers, Snapshot
 
 INTERVAL = timedelta(minutes=15)
-# By what an address says: the range, and the width of a point in its charts.
+# Name in an address -> the range, and the width of a point in its charts.
 RANGES = {
     "1": ("24 hours", timedelta(days=1), INTERVAL),
     "7": ("7 days", timedelta(days=7), timedelta(hours=1)),

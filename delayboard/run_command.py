@@ -31,11 +31,11 @@ from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.input_file import is_file
 
 OURS = frozenset({"topology", "analytics", "delayboard"})
-# Accounts, their sessions and their unlocking: these are needed first on a new installation.
+# Apps whose commands (accounts, sessions, unlocking) a new installation needs first.
 ACCOUNTS = frozenset({"django.contrib.auth", "django.contrib.sessions", "axes"})
-# They migrate any database themselves.
+# Commands that migrate the database themselves.
 MIGRATING = frozenset({"run", "restore"})
-# They take a file of definitions, or a broker.
+# Commands that take a file of definitions, or a broker.
 FOR_FILES = frozenset({"lint", "recognize"})
 MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
 

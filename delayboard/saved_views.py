@@ -22,7 +22,7 @@ from topology.redaction import NOTHING, Redaction
 
 LONGEST_NAME = 100
 LONGEST_QUERY = 2000
-# The parameters of a list without a query language that are its filter and order.
+# List without a query language -> the parameters that are its filter and order.
 PARAMETERS = {
     SearchedList.SCHEDULED: (*NAMES, "overdue", "stuck", "sort"),
     SearchedList.FINDINGS: ("q", "severity", "sort"),

@@ -33,7 +33,7 @@ from delayboard.environment import (
 )
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# Else Delayboard was installed as a package.
+# Whether the source is here; else Delayboard was installed as a package.
 IS_CHECKOUT = (BASE_DIR / "manage.py").is_file()
 _DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "delayboard"
 VAR = Path(
@@ -43,13 +43,14 @@ EVENT_LOG = Path(os.environ.get("EVENT_LOG") or VAR / "log")
 if "://" in os.environ.get("EVENT_LOG", ""):
     raise refuse("EVENT_LOG", "Set a folder on a local disk, such as /var/lib/delayboard/log.")
 LOG_URL = storage("LOG_URL", f"file://{VAR / 'parquet'}")
-# What finished hours are moved to; "" where this machine alone has its log.
+# Place to which finished hours are moved; "" where this machine alone has its log.
 SHARED_LOG_URL = LOG_URL if os.environ.get("LOG_URL") else ""
-# Spark writes s3:// by no name: that Parquet stays here.
+# Place of the Parquet. Spark cannot write to s3:// by that name, so it stays here.
 PARQUET_URL = f"file://{VAR / 'parquet'}" if LOG_URL.startswith("s3://") else LOG_URL
 RESULTS_URL = storage("RESULTS_URL", f"file://{VAR / 'results'}")
 
-# To open SQLite takes as long as a page that is rendered already.
+# Seconds for which a connection is kept: to open SQLite takes as long as a page that is rendered
+# already.
 CONNECTION_SECONDS = 60
 YEAR_HOURS = 365 * 24
 
@@ -113,7 +114,7 @@ KEYS_FINGERPRINT = environment.fingerprint(SECRET_KEY, *CREDENTIAL_KEYS)
 DEBUG = is_enabled("DEBUG")
 ALLOWED_HOSTS = texts("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]", HOST, "board.example.com")
 CSRF_TRUSTED_ORIGINS = texts("CSRF_TRUSTED_ORIGINS", "", ORIGIN, "https://board.example.com")
-# Alerts link to it.
+# Address of the site, to which alerts link.
 SITE_URL = CSRF_TRUSTED_ORIGINS[0].rstrip("/") if CSRF_TRUSTED_ORIGINS else ""
 
 INSTALLED_APPS = [
@@ -229,10 +230,11 @@ X_FRAME_OPTIONS = "DENY"
 SESSION_ENGINE = "delayboard.sign_in.sessions"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_HTTPONLY = True
-# Without use, and altogether.
+# Seconds until a session ends without use, and altogether.
 SESSION_COOKIE_AGE = ceil(positive_number("SESSION_IDLE_MINUTES", 480, YEAR_HOURS * 60) * 60)
 SESSION_MAX_HOURS = positive_number("SESSION_MAX_HOURS", 72, YEAR_HOURS)
-# Of people without a password here: nobody else says when they leave.
+# Days after the last sign-in for which tokens of people without a password here hold: nobody else
+# says when they leave.
 TOKEN_SIGN_IN_DAYS = positive_number("TOKEN_SIGN_IN_DAYS", 30, 366)
 BEHIND_TLS = is_enabled("BEHIND_TLS")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
@@ -314,7 +316,7 @@ MFA_TOTP_TOLERANCE = 1
 # Browsers refuse passkeys without TLS but on localhost.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not BEHIND_TLS
 
-# Nothing changes a broker; a switch in the browser does the same for a time.
+# With it nothing changes a broker; a switch in the browser does the same for a time.
 READ_ONLY = is_enabled("READ_ONLY")
 
 # Who may read /metrics: nobody while neither is set.
@@ -322,15 +324,15 @@ METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "").strip()
 METRICS_ALLOW_IPS = networks("METRICS_ALLOW_IPS")
 METRICS_DETAILS = is_enabled("METRICS_DETAILS")
 
-# A body of 8 MB grows when a form is encoded.
+# Most bytes of a form: a body of 8 MB grows when it is encoded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
-# The largest log that the page Imports takes; the command has no limit.
+# Largest log in MB that the page Imports takes; the command has no limit.
 IMPORT_MB = whole_number("IMPORT_MB", 1024, 1, 1024 * 1024)
 
 
-# Unconfirmed messages of one queue or replay in flight: what one kill may duplicate.
-# The default is measured: docs/replay.md.
+# Most unconfirmed messages of one queue or replay in flight: what one kill may duplicate. The
+# default is measured: docs/replay.md.
 MESSAGES_IN_FLIGHT = whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
 
 # Days until data is deleted, None for never; the retention of other data is fixed.
@@ -345,9 +347,9 @@ KEEP_DAYS = {
         "KEEP_REPORTS_DAYS": 365,
     }.items()
 }
-# 0 for no limit.
+# Most MB of parked messages, 0 for no limit.
 KEEP_PARKED_MB = whole_number("KEEP_PARKED_MB", 0, 0, 10_000_000)
-# The first of these headers that a message has is the version of what published it.
+# Headers with the version of what published a message; the first that it has counts.
 VERSION_HEADERS = texts(
     "VERSION_HEADERS",
     "version,x-version,app-version,x-app-version,service-version",
@@ -355,7 +357,7 @@ VERSION_HEADERS = texts(
     "version",
 )
 
-# CronSim takes a sixth one, for seconds.
+# Fields of NIGHTLY_CRON; CronSim takes a sixth one, for seconds.
 CRON_FIELDS = 5
 
 
@@ -390,7 +392,7 @@ EMAIL_PORT = whole_number("EMAIL_PORT", 465 if EMAIL_USE_SSL else 25, 1, 65_535)
 EMAIL_TIMEOUT = 8
 DEFAULT_FROM_EMAIL = os.environ.get("DEFAULT_FROM_EMAIL", "delayboard@localhost")
 
-# Where traces of messages are shown, with {trace_id} in the place of the id.
+# Address where traces of messages are shown, with {trace_id} in the place of the id.
 TRACE_URL = os.environ.get("TRACE_URL", "").strip()
 if TRACE_URL and not re.fullmatch(r"https?://\S*\{trace_id\}\S*", TRACE_URL):
     raise refuse("TRACE_URL", "Set an address such as https://traces.example.com/{trace_id}.")
@@ -398,7 +400,7 @@ if TRACE_URL and not re.fullmatch(r"https?://\S*\{trace_id\}\S*", TRACE_URL):
 # Text for a terminal, or JSON for a collector of logs.
 LOG_FORMAT = choice("LOG_FORMAT", "text", "json")
 LOG_LEVEL = choice("LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
-# At DEBUG some libraries log headers with their cookies.
+# Level of libraries: at DEBUG some log headers with their cookies.
 LIBRARIES_LEVEL = "INFO" if LOG_LEVEL == "DEBUG" else LOG_LEVEL
 
 SERVE_PORT = whole_number("PORT", 8000, 1, 65_535)

@@ -30,9 +30,9 @@ from delayboard.models.alert import (
 from delayboard.now.problems import Problem
 from topology.content.text import count_of
 
-# A problem that comes and goes within this time is not sent.
+# Time for which a problem must last to be sent.
 MINIMUM_DURATION = timedelta(minutes=1)
-# Problems that a message lists; it counts the others.
+# Most problems that a message lists; it counts the others.
 LISTED = 20
 # Rows of the log that the page of alerts shows.
 LOG_ROWS = 100
@@ -45,14 +45,14 @@ EXAMPLES = {
     AlertChannel.TEAMS: "the HTTP address of a Teams workflow",
     AlertChannel.PAGERDUTY: "pagerduty://INTEGRATION_KEY@API_KEY",
 }
-# Which services of Apprise a channel may lead to: others reach the machine itself.
+# Channel -> the services of Apprise to which it may lead; others reach the machine itself.
 SERVICES = {
     AlertChannel.WEBHOOK: {"json"},
     AlertChannel.SLACK: {"slack"},
     AlertChannel.TEAMS: {"workflow", "workflows", "msteams"},
     AlertChannel.PAGERDUTY: {"pagerduty"},
 }
-# Shorter parts of an address are words, not secrets.
+# Characters of the shortest part of an address that is a secret; shorter ones are words.
 SECRET_LENGTH = 6
 ASSET = apprise.AppriseAsset(
     app_id="Delayboard",

@@ -47,12 +47,12 @@ from topology.models.work import ALERTS
 from topology.work import Lease
 
 TIMEOUT_SECONDS = 10
-# The pause before each next attempt; after the last one a user must request the next.
+# Pause before each next attempt; after the last one a user must request the next.
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240))
-# A worker that sends for longer was killed; the result of its attempt is not known.
+# Time after which a worker that sends was killed; the result of its attempt is not known.
 CLAIM = timedelta(minutes=2)
 REPEATED = "Delayboard may have sent this message before: an attempt ended without an answer."
-# Broker text must not make links or mentions in a chat.
+# Signs of broker text that would make links or mentions in a chat, and their replacements.
 HARMLESS = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")", "`": "'"})
 NO_MAIL = "EMAIL_HOST is not set. Set it in the environment of the worker."
 NO_ANSWER = "The service did not answer within {} s."
@@ -60,17 +60,17 @@ LEVELS = ("WARNING", "ERROR", "CRITICAL")
 CHATS = (AlertChannel.SLACK, AlertChannel.TEAMS)
 logger = logging.getLogger(__name__)
 CHECK_EVERY = timedelta(seconds=10)
-# Without a receiver only the beginning of each problem is written down.
+# Time between two checks without a receiver, when only the beginning of each problem is written.
 IDLE_CHECK_EVERY = timedelta(minutes=1)
 BROKER_AGE, IDLE_BROKER_AGE = timedelta(seconds=10), timedelta(seconds=40)
 IDLE_SECONDS = 2.0
-# Deliveries to a webhook, and seconds for all of them, between two checks for alerts.
+# Most deliveries to a webhook, and seconds for all of them, between two checks for alerts.
 AT_ONCE = 100
 SIGNED_SECONDS = 5.0
-# Answers about the service, and not about one event.
+# Answers about the service, and not about one event; None is no answer.
 DOWN = (None, 408, 429)
 
-# Characters of the column of a title.
+# Characters that the column of a title holds.
 TITLE_LENGTH = 200
 
 

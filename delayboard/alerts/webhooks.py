@@ -40,7 +40,7 @@ from topology import access, audit
 from topology.models import Broker, FindingPeriod
 from topology.models.secrets import seal_secret
 
-# A transaction that commits so late still gives its event.
+# Time by which a transaction may commit late and still give its event.
 OVERLAP = timedelta(hours=1)
 LONGEST_NAME = 100
 PREFIX = "whsec_"
@@ -56,7 +56,7 @@ EVENTS = {
     "report.ready": "A nightly report is ready",
 }
 TEST = "test"
-# Alerts know these already.
+# Problem that alerts keep -> the event of its begin.
 _OF_PROBLEMS = {
     ProblemKind.DEAD_LETTERS.value: "dead_letters.growing",
     ProblemKind.REPLAY_PAUSED.value: "replay.paused",

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from django.http import HttpResponse
 
 MEDIA_TYPE = "application/problem+json"
-# What a client may get from every operation.
+# Statuses of refusals that a client may get from every operation.
 STATUSES = (400, 401, 403, 404, 405, 409, 422, 429, 500, 503)
 
 

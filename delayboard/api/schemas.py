@@ -10,7 +10,7 @@ from pydantic import BaseModel as Schema
 from pydantic import ConfigDict, Field
 
 Item = TypeVar("Item")
-# More would not fit into the database.
+# Id of a row; a larger number does not fit into the database.
 RowId: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 

@@ -57,7 +57,7 @@ DESCRIPTION = (
     "`next`: send it as `after` for the next page. A change with an `Idempotency-Key` is made "
     "once, and repeats of the request get the same answer for a day."
 )
-# By class, the first that fits; the sentence is the error's own.
+# Class of an error -> status, the first that fits; the sentence is the error's own.
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (PermissionDenied, 403),
     (ReadOnly, 403),

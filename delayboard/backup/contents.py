@@ -13,7 +13,7 @@ from analytics.log import sync_folder
 
 DESCRIPTION = "backup.json"
 SQLITE, TABLES, KEYS, LOG, PARQUET = "database.sqlite3", "tables", "keys", "log", "parquet"
-# In DELAYBOARD_VAR, where no setting has them.
+# Files with keys in DELAYBOARD_VAR, where no setting has them.
 KEY_FILES = ("signing_key", "credential_keys")
 FORMAT = 1
 

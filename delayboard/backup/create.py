@@ -36,7 +36,7 @@ from delayboard.backup.contents import (
 from delayboard.backup.tables import dump_tables
 
 PIECE_BYTES = 1024 * 1024
-# A compaction replaces the Parquet of a day while it is copied.
+# Attempts to copy the Parquet of a day, which a compaction may replace meanwhile.
 PARQUET_ATTEMPTS = 5
 
 

@@ -16,7 +16,7 @@ from django.core.management.color import no_style
 from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 
-# The migrations write it.
+# Table that the migrations write, which a restore leaves to them.
 OWN_TABLE = "django_migrations"
 GZIP_LEVEL = 1
 

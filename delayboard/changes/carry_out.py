@@ -42,13 +42,13 @@ from topology.transfer import interception as objects
 REFRESH_SECONDS = 0.5
 # Seconds between two checks for a foreign binding of the queue, where programs bind it.
 WATCH_SECONDS = 0.25
-# Seconds after which the worker has all that was routed while the queue was bound again.
+# Seconds until the worker has all that was routed while the queue was bound again.
 DOUBT_SECONDS = 1.0
-# Seconds between two publishes of rescheduled messages: each takes a connection and a look at the
-# virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
+# Seconds between two publishes of rescheduled messages: each takes a connection and a reading of
+# the virtual host, while other messages pass (DECISIONS.md, 2026-11-26).
 GATHER_SECONDS = 0.5
-# Seconds after which changes are too old to forward anything: one may be requested just before the
-# due time (check.SHORTEST_NOTICE), and must be known by then.
+# Age of the changes, in seconds, above which nothing is forwarded: one may be requested just before
+# the due time (check.SHORTEST_NOTICE), and must be known by then.
 FRESH_SECONDS = 2.0
 _T = TypeVar("_T")
 

@@ -37,9 +37,10 @@ from topology.snapshot import Snapshot
 
 # Time before the first due time at which the interception begins: a worker looks every second.
 LEAD = timedelta(seconds=10)
-# It continues for a change that is due within this time; with the lead alone it would end at once.
+# Time before the due time of a change for which the interception continues; with the lead alone it
+# would end at once.
 HORIZON = LEAD + timedelta(seconds=20)
-# What is due sooner cannot be changed any more.
+# Time before its due time until which a message can be changed.
 SHORTEST_NOTICE = timedelta(seconds=4)
 NO_BODY = (
     "Delayboard has no body of this message, so it cannot publish a copy. Reschedule the message "

@@ -24,9 +24,9 @@ from topology.operations.answers import NackCheck, TapCheck, find_known
 from topology.patterns.pattern import ParamsError
 from topology.transfer.prepare import prepare
 
-# A copy that is published later could follow its message.
+# Time before the due time until which a copy is published: a later one could follow its message.
 MARGIN = timedelta(seconds=1)
-# Copies published between two looks at the broker; a kill can repeat these, each marked.
+# Most copies published between two readings of the broker; a kill can repeat these, each marked.
 AT_ONCE = 20
 
 

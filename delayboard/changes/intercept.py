@@ -46,19 +46,20 @@ from topology.transfer.move import QueueSource, Step, Taken, move
 CHECK_SECONDS = 0.5
 # Time before the first due time at which messages are intercepted at the latest.
 SETTLE_MARGIN = timedelta(seconds=1.5)
-# The broker reports what a queue holds every five seconds: twice nothing means nothing.
+# Seconds after which an empty queue is empty: the broker reports every five seconds what it holds.
 REPORT_SECONDS = 6.0
 # Messages that a kill can double: half are in flight, half are confirmed and not acknowledged.
 WINDOW = 50
 PREFETCH = 100
 # Seconds without a message after which the binding is restored, so that no younger one overtakes.
 QUIET_SECONDS = 0.2
-# Seconds after which it is restored without such a pause, when the intercept queue is empty.
+# Seconds after which the binding is restored without such a pause, when the intercept queue is
+# empty.
 PATIENCE_SECONDS = 600.0
 # Seconds until a refused message is published again.
 RETRY_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
-# What a message is published as; None where nothing is, because it is taken out.
+# A message, and what it is published as; None where it is only taken out.
 Sent: TypeAlias = Taken[Publish | None]
 
 

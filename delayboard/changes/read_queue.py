@@ -38,10 +38,12 @@ from topology.broker.errors import (
 from topology.broker.management.client import Management
 from topology.models import Work
 
-# Seconds that a message due meanwhile waits at most; then the reading is abandoned.
+# Longest reading of a queue, in seconds, and so the longest delay of a message that is due
+# meanwhile.
 LONGEST_READING_SECONDS = 20.0
 WAIT_SECONDS = 0.2
-# Each reading holds the queue: less often where the next one will hardly do better.
+# Time until a queue is read again where the next reading will hardly do better: each holds the
+# queue.
 TRY_LATER_AFTER = timedelta(minutes=1)
 # Messages decoded, or changed, between two renewals of the lease.
 AT_ONCE = 500

@@ -51,14 +51,14 @@ from topology.transfer import interception as objects
 from topology.transfer.interception import Interception as Intercepted
 
 KIND = INTERCEPT
-# The kind whose subject is one of the changes in the queue to be read.
+# Kind of the work whose subject is one of the changes in the queue to be read.
 READ = "read-queue"
 # Time from the last change to the end of an interception, about.
 AFTER = timedelta(seconds=2)
-# A headers exchange compares each message with all of its bindings, and each takes a request before
-# the first message is due.
+# Most ids, and most keys, by which messages are selected: a headers exchange compares each message
+# with all of its bindings, and each takes a request before the first message is due.
 MOST_IDS = MOST_KEYS = 100
-# Names and values; empty for a message without any.
+# Names and values of headers with the message id; empty for a message without any.
 IdHeaders: TypeAlias = frozenset[tuple[str, str]]
 
 

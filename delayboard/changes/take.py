@@ -26,13 +26,13 @@ from topology.message import DOUBLED_HEADER, Message, Publish
 from topology.models import Topology
 from topology.transfer.forwarder import Altered
 
-# Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
+# Header of what stands for a changed message. Headers “x-opt-” change no content id.
 CHANGE_HEADER = "x-opt-delayboard-change"
 # Time after its due time when a message that did not come is abandoned, once nothing is waiting.
 GRACE = timedelta(seconds=30)
 # Time for which a message that was taken out is known, should it come once more.
 REMEMBERED = timedelta(hours=1)
-# What the audit log calls a change that took effect.
+# Action of the audit log for a change that took effect.
 ACTIONS = {
     ChangeKind.CANCEL: "message cancelled",
     ChangeKind.RESCHEDULE: "message rescheduled",

@@ -23,9 +23,9 @@ from topology.database.select_keys import match_keys
 from topology.models import Broker, Work
 
 KIND = "parked_messages"
-# A transaction writes for some hundredths of a second, then others may.
+# Messages of one transaction: it writes for some hundredths of a second, then others may.
 CHUNK = 500
-# Messages that are changed while the page waits; more are left to the worker.
+# Most messages that are changed while the page waits; more are left to the worker.
 AT_ONCE = 5000
 
 ParkedMessages = QuerySet[ParkedMessage]

@@ -44,7 +44,7 @@ COLUMNS = (
     "body",
 )
 DEEPEST = 100
-# Messages and bytes of bodies that are read at a time; one larger body is read alone.
+# Messages, and bytes of bodies, that are read at a time; one larger body is read alone.
 CHUNK = 500
 CHUNK_BYTES = 8_000_000
 

@@ -32,9 +32,9 @@ from topology.models import Broker
 CHUNK = 200
 CHUNK_BYTES = 8_000_000
 MOST_REPORTED = 20
-# A body of 128 MiB, RabbitMQ's maximum, in base64, with the fields around it.
+# Longest line: a body of 128 MiB, RabbitMQ's maximum, in base64, with the fields around it.
 LONGEST_LINE = 200_000_000
-# A frame of properties is 128 kB by default and can be made larger.
+# Most bytes of properties: their frame is 128 kB by default and can be made larger.
 MOST_PROPERTIES = 1_000_000
 LONGEST_NAME = 255
 LONGEST_UID = 64

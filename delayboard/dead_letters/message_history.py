@@ -30,7 +30,7 @@ from topology.redaction import HIDDEN, NOTHING, Redaction
 
 Kind = Literal["start", "death", "again", "now", "end"]
 _FIRST = datetime.min.replace(tzinfo=UTC)
-# The name of a URL and its arguments.
+# Name of a URL, and its arguments.
 Page: TypeAlias = tuple[str | int, ...]
 MOST = 10
 _LAST = datetime.max.replace(tzinfo=UTC)

@@ -33,7 +33,7 @@ from topology.patterns.table import find_retry_kinds
 from topology.redaction import HIDDEN, Redaction
 from topology.snapshot import Snapshot
 
-# The headers, and names within x-death, that show the failures.
+# Headers, and names within x-death, that show the failures.
 SHOWN_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
 
 

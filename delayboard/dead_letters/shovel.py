@@ -26,9 +26,9 @@ from topology.definitions import Queue
 from topology.models import Broker
 from topology.routing.context import delivery_limit
 
-# A crash costs each message on the way one delivery.
+# Prefetch of a shovel: a crash costs each message on the way one delivery.
 PREFETCH = 100
-# Before 4.0 RabbitMQ reads the x-death of published messages in its cycle rule.
+# First version whose cycle rule does not read the x-death of published messages.
 IGNORES_X_DEATH = (4, 0)
 PARK = "Park the queue and replay the parked messages instead."
 NO_PLUGIN = f"This broker has no shovel plugin (rabbitmq_shovel_management). {PARK}"

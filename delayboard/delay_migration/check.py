@@ -32,9 +32,10 @@ from topology.models import Topology
 from topology.operations.ownership import Refusal, refuse_unapplied
 from topology.patterns.delay_levels.params import KIND as LEVELS
 
-# Publishers that are not switched over would have published by then.
+# Time without an entry after which all publishers are switched over.
 QUIET = timedelta(minutes=10)
-# A recorder notes about every second how far it has read.
+# Time without a mark after which a recorder is silent: it notes about every second how far it has
+# read.
 SILENT = timedelta(minutes=1)
 
 

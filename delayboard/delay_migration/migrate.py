@@ -29,7 +29,7 @@ from topology.definitions import Definitions, Queue
 from topology.models import State, Topology, Work, WorkState
 from topology.operations.ownership import Refusal
 
-# Publishers that are not switched over fill the source again.
+# Most passes over the source, which publishers that are not switched over fill again.
 MOST_PASSES = 5
 AGAIN_AFTER = timedelta(seconds=10)
 MIGRATED = "delays migrated"

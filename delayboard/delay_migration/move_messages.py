@@ -56,19 +56,19 @@ ROUTING_KEY_HEADER = "x-opt-delayboard-routing-key"
 REASON_HEADER = "x-opt-delayboard-reason"
 # Messages that a kill can double: half are in flight, half are confirmed and not acknowledged.
 WINDOW = 100
-# As many as go at once: one that waits here, untouched while the target is looked at, could not
-# leave the source when it is due.
+# Prefetch of the source, as many as are published at once: a message that waits here while the
+# target is checked could not leave the source when it is due.
 PREFETCH = WINDOW // 2
 # Seconds without a message after which a queue counts as empty.
 QUIET_SECONDS = 0.3
 PULSE_SECONDS = 1.0
 # Equal messages that are compared, and the time within which their due times count as equal.
 MOST_TWINS, TWINS_WITHIN = 100, timedelta(seconds=0.5)
-# Reasons why messages remain that are shown.
+# Most reasons that are shown why messages remain.
 SHOWN = 5
-# The broker reports what a queue holds every five seconds.
+# Seconds until the broker has reported what a queue holds: it does so every five.
 REPORT_SECONDS = 6.0
-# Time until a killed migration is resumed (its lease, and the start of a worker): a message due
+# Time until a killed migration is resumed: its lease, and the start of a worker. A message due
 # within it may leave the source before, and is marked from its first publish on.
 RESUMED_WITHIN = work.LEASE + timedelta(seconds=10)
 

@@ -46,7 +46,7 @@ ATTEMPTS = 3
 HOURLY = (1, 1, 1, 1, 1, 2, 2, 3, 4, 4, 4, 4, 3, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1)
 FAILED_BEFORE, FAILED_AFTER, LOST = 0.1, 0.3, 0.002
 BUSY_SECONDS = 5.0
-# The site and the demo's brokers go first.
+# Niceness of the job: the site and the demo's brokers go first.
 NICENESS = 10
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-# Debian's wrappers under /usr/sbin insist on the user rabbitmq.
+# RabbitMQ's own script: Debian's wrappers under /usr/sbin insist on the user rabbitmq.
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 END_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 

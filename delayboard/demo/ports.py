@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-# Below the range from which Linux takes ports for outgoing connections (32768 up): a port kept
-# for the next start is then seldom taken meanwhile.
+# Ports below the range from which Linux takes those for outgoing connections (32768 up): a port
+# kept for the next start is then seldom taken meanwhile.
 _PORT_RANGE = range(20000, 32700)
 # Seconds that a killed process may take until its ports are free.
 CLOSING_SECONDS = 10.0

@@ -38,7 +38,7 @@ QUEUES = (
     *(flow.dead for flow in FLOWS if flow.dead),
     *(queue.name for queue in incidents.QUEUES),
 )
-# Rows of a topology: those of a user's own ones stay.
+# Rows of the demo's topologies, which are deleted; those of a user's own ones stay.
 OF_TOPOLOGIES: tuple[Any, ...] = (ScheduledChange, Publication, ScheduledMessage)
 DATA: tuple[Any, ...] = (
     ReplayBatch,

@@ -27,9 +27,9 @@ from topology.broker.address import parse_address
 
 TICK_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 30.0
-# A child that ran this long has recovered: its next end counts as the first.
+# Seconds after which a child has recovered: its next end counts as the first.
 STEADY_SECONDS = 60.0
-# Until a child that has ended is read to the end.
+# Seconds in which the output of a child that has ended is read to its end.
 LAST_LINES_SECONDS = 1.0
 
 

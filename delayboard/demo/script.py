@@ -11,7 +11,7 @@ from topology.patterns.table import PATTERNS
 
 DEMO_BROKER = "Demo broker"
 REMINDERS, MAIL = "reminders", "mail"
-# The end of the name of a queue of dead letters.
+# End of the name of a queue of dead letters.
 DEAD = "-dead"
 
 
@@ -54,10 +54,10 @@ def _work(kind: str, texts: Mapping[str, str], gives_back: Any, limit: int, **ow
     return Flow(kind, params, queue, queue, gives_back, limit, **own)
 
 
-# The broker itself gives up.
+# Failures of a message that never succeeds: the broker gives up.
 NEVER = 1_000_000
 LEVELS = _reminders("delay_levels", {}, REMINDERS)
-# Long enough for somebody to choose one and change it.
+# Reminders with delays long enough for somebody to choose one and change it.
 SHOP = _reminders(
     "delay_levels",
     {"preset": "own", "prefix": "shop", "levels": "18"},
@@ -94,7 +94,7 @@ PRICE_MISSING = "shop.PriceMissing"
 # Of the 28 days, from 0: the release after which orders fail more often, and the late night.
 DAYS, RELEASE, LATE_NIGHT = 28, 19, 24
 NIGHT_HOURS = (2, 4)
-# The late night uses up two thirds of what it allows.
+# Target of the demo: the late night uses up two thirds of what it allows.
 TARGET_PERCENT = 97.0
 
 

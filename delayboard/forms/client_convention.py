@@ -18,7 +18,7 @@ from topology.clients.own import LONGEST_NAME, check_own, write_convention, writ
 from topology.clients.parts import Pointer
 
 COUNTS_HELP = "Add “| failures” if 0 stands for the first attempt."
-# The parts of the form: a heading, and its fields.
+# Parts of the form: a heading, and its fields.
 PARTS = (
     ("Origin", ("queue", "exchange", "routing_key")),
     ("Failure", ("exception_type", "exception_message", "attempt", "attempts")),

@@ -31,17 +31,17 @@ from topology.patterns.pattern import ParamsError
 
 RARE_TEXTS = ("content_encoding", "correlation_id", "reply_to", "message_id", "type", "app_id")
 RARE = ("expiration", "priority", *RARE_TEXTS)
-# A time passes, and each message has its own id.
+# Fields that a template does not store: a time passes, and each message has its own id.
 NOT_STORED = ("publication_id", "due_at")
 BY_EXCHANGE = ("exchange", "routing_key")
-# The fields that only one mode has.
+# Mode -> the fields that only it has.
 MODES = {
     "topology": ("topology", "delay", "due_at", "target"),
     "exchange": ("broker", *BY_EXCHANGE),
 }
 NOTHING = {"topology": None, "broker": None, "due_at": None, "delay": timedelta(0)}
 OTHER_MODE = {"topology": "exchange", "exchange": "topology"}
-# A message id has 255 bytes. The number of a message of a job follows it.
+# Bytes of a message id to which a job adds the number of a message; an id has 255.
 LONGEST_ID_BASE = 255 - len("-100000")
 OTHERS_DECIDE = (
     "A consumer outside Delayboard decides when messages of this adopted topology are due. "

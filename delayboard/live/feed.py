@@ -19,12 +19,12 @@ from delayboard.live.subjects import News, Subject
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-# What is sent to the pages, as JSON.
+# Function that sends news to the pages, as JSON.
 Deliver = Callable[[str], None]
 SHARE_OF_INTERVAL = 0.05
 REPEAT_SECONDS = 5.0
 LONGEST_SECONDS = 5.0
-# Pages of a subject that are fetched in a second at most.
+# Most pages of a subject that are fetched in a second.
 FETCHES = 100.0
 
 

@@ -22,7 +22,7 @@ from topology.database.errors import explain
 logger = logging.getLogger(__name__)
 
 NOT_ALLOWED = 4403
-# RFC 6455 and its registry of close codes.
+# Close codes of a WebSocket (RFC 6455 and its registry).
 TRY_AGAIN_LATER = 1013
 CHECK_SECONDS = 10.0
 

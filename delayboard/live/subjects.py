@@ -29,7 +29,7 @@ from topology.views.background import SnapshotCache
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0
 ROWS_SECONDS = 2.0
-# Of a list; it shows fifty on a page.
+# Most rows of a list that are watched; it shows fifty on a page.
 MOST_ROWS = 200
 MOST_NEW = 1000
 _versions: SnapshotCache[str] = SnapshotCache()

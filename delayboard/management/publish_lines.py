@@ -22,7 +22,7 @@ from topology.management.find_rows import find_topology
 from topology.operations.ownership import Refusal
 
 NOTHING = "Nothing was published. "
-# A run prints these lines; a dry run prints all.
+# Results whose lines a run prints; a dry run prints all.
 PRINTED = ("refused", "malformed", "unknown", "lost")
 WORDS = {"unknown": "possibly published", "known": "published before"}
 

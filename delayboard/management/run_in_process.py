@@ -17,7 +17,8 @@ from topology import work
 
 CLAIM_SECONDS = 0.2
 REPORT_SECONDS = 1.0
-# What flies is settled and the work given back; a broker that hangs takes no longer.
+# Seconds in which what is in flight is settled and the work given back; a broker that hangs takes
+# no longer.
 JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
 NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."

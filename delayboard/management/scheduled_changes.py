@@ -36,7 +36,7 @@ KINDS = {
 ACTIONS = ("list", *KINDS, "changes", "undo")
 _OF_MESSAGES = frozenset({"id", "text", "overdue", "stuck"})
 _OF_CHANGES = _OF_MESSAGES | {"all", "dry_run", "user", "confirm"}
-# The options that not every action accepts.
+# Options that not every action accepts -> the actions that do.
 OPTIONS = {
     "list": _OF_MESSAGES | {"json"},
     **dict.fromkeys(KINDS, _OF_CHANGES),
@@ -44,7 +44,7 @@ OPTIONS = {
     "changes": frozenset({"id", "json"}),
     "undo": frozenset({"id", "all", "dry_run", "user", "confirm"}),
 }
-# One request is one transaction.
+# Most messages of one request, which is one transaction.
 MOST = 1000
 
 Write = Callable[[str], object]

@@ -7,7 +7,7 @@ from django.db import models
 
 from topology.models import Broker, Role
 
-# Matches everybody whom the provider or the proxy signs in.
+# Group of everybody whom the provider or the proxy signs in.
 EVERYBODY = "*"
 LONGEST_VALUE = 200
 

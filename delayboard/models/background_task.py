@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from django.db import models
 from django.utils import timezone
 
-# How a task shows that it is alive, with the details that it reports.
+# Function by which a task reports that it is alive, with details.
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 LATE = timedelta(seconds=10)
 CHANGES = "queue-changes"

@@ -13,7 +13,7 @@ from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import Broker
 
-# Parked messages that name a replay, sent in the transaction that writes them, with `broker`,
+# Sent for parked messages that name a replay, in the transaction that writes them, with `broker`,
 # `returned` (pairs of the replay header's value and a ReturnedMessage) and `at`.
 replayed_messages_returned = Signal()
 

@@ -17,9 +17,9 @@ class Sent(models.TextChoices):
     UNKNOWN = "unknown", "possibly published"
 
 
-# A publish takes at most the connect, handshake and heartbeat times, together well under this.
+# Longest publish: connect, handshake and heartbeat times are together well under this.
 LONGEST_SEND = timedelta(seconds=30)
-# As AMQP writes them.
+# Empty properties, as AMQP writes them.
 NO_PROPERTIES = b"\x00\x00"
 
 

@@ -57,9 +57,9 @@ class ItemState(models.TextChoices):
 
 
 OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
-# Not confirmed: what a replay of the remaining messages sends.
+# States of items that are not confirmed, which a replay of the remaining messages sends.
 REMAINING = (ItemState.RETURNED, ItemState.FAILED, ItemState.UNKNOWN)
-# The columns of a batch that count its items by how they ended.
+# Columns of a batch that count its items by how they ended.
 COUNTED = (
     ItemState.DONE,
     ItemState.RETURNED,

@@ -102,7 +102,7 @@ class ChangeState(models.TextChoices):
 
 
 OPEN = (ChangeState.PENDING, ChangeState.PUBLISHING)
-# It did not take effect, and no copy was begun to be published.
+# Condition of changes that did not take effect, and for which no copy was begun to be published.
 UNDOABLE = models.Q(state=ChangeState.PENDING, copy_begun_at=None)
 
 

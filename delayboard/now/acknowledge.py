@@ -13,7 +13,7 @@ from delayboard.now.problems import Problem
 from topology import audit
 from topology.models import Broker
 
-# How long somebody may snooze a problem, by what the form posts.
+# Value in the form -> time for which a problem is snoozed.
 SNOOZES = {
     "1": timedelta(hours=1),
     "8": timedelta(hours=8),

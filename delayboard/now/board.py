@@ -45,9 +45,9 @@ from topology.graph.live_values import make_version
 from topology.models import AuditEntry, Broker, Topology
 from topology.operations.finding_rows import count_open
 
-# Drawn in full; the others are behind a fold, without their charts.
+# Topologies that are drawn in full; the others are behind a fold, without their charts.
 LINES = 30
-# The counters that are large.
+# Counters that are large.
 MAIN = ("stuck", "overdue", "due_within_hour", "dead")
 # Actions that show something and change nothing.
 VIEWS = (
@@ -55,11 +55,11 @@ VIEWS = (
     *("parked message read", "parked messages exported", "parked messages listed"),
     *("queue peeked", "queues checked for failures", "queues searched"),
 )
-# What is known of a broker is not older than this, when it answers.
+# Age up to which the last answer of a broker counts, when it answers.
 BROKER_AGE = timedelta(seconds=5)
-# What the feed worked out last, by the ids of its brokers: all open pages are loaded at once.
+# Ids of brokers -> the board that the feed computed last: all open pages are loaded at once.
 _newest: dict[tuple[int, ...], Overview] = {}
-# The versions until then, so that no page gets an older one than it knows of.
+# Ids of brokers -> the versions until then, so that no page gets an older one than it knows of.
 _versions: dict[tuple[int, ...], deque[str]] = defaultdict(lambda: deque(maxlen=60))
 # Age up to which a board is shared by pages; with a slow machine the feed reads every few seconds.
 SHARED_AGE = timedelta(seconds=30)

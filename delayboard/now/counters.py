@@ -29,7 +29,7 @@ from topology.graph.live_values import UNKNOWN
 from topology.models import Broker, MissingBinding
 from topology.snapshots import Latest
 
-# Nothing happens to these until somebody does something.
+# States of a batch to which nothing happens until somebody does something.
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, *ENDED_BATCH)
 
 

@@ -34,17 +34,17 @@ _OF_SYSTEM = (
     *("topology:brokers", "topology:audit", "retention", "alerts", "webhooks", "demo"),
     *("permissions", "group_roles", "sessions"),
 )
-# Of each kind; a longer text finds the others.
+# Most places of each kind; a longer text finds the others.
 MOST = 8
 LONGEST_TEXT = 200
 SEARCHED = 100
-# Above the characters of any id.
+# Text above the characters of any id.
 LAST = "zzzz"
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")
 _ON_GROUPS = ("Replay", "Discard")
 _ON_REPLAYS = ("Pause", "Resume", "Cancel")
-# Words of a sentence that say nothing of what is meant: “publish to orders”.
+# Words of a sentence without a meaning for the search, as in “publish to orders”.
 _FILLERS = frozenset({"a", "the", "to", "into", "of", "in"})
 
 

@@ -43,20 +43,20 @@ from topology.models import (
 )
 from topology.snapshots import Latest
 
-# Destinations of a topology that are named; more are counted.
+# Most destinations of a topology that are named; more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
 WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
-# The states in which RabbitMQ lists a queue that lacks its node, or most of its nodes.
+# States of a queue that lacks its node, or most of its nodes, as RabbitMQ lists them.
 _LOST = ("down", "minority")
 # Keys of problems that follow from what is observed, by the primary key of the topology.
 OVERDUE, BURNING = "overdue/{}", "burn/{}"
-# In an hour this uses up 2 % of the error budget of 28 days, as in Google's SRE workbook.
+# Burn rate that uses up 2 % of the error budget of 28 days in an hour, as in Google's SRE workbook.
 FAST_BURN = 13.4
-# Fewer late messages say little.
+# Least number of late messages; fewer say little.
 LATE_AT_LEAST = 5
-# Fewer in an hour come from single messages.
+# Least growth in an hour; less comes from single messages.
 GROWS_BY = 10
 CONDITION = f"at least {GROWS_BY} more in a queue within {format_span(GROWTH_SPAN)}"
 

@@ -31,13 +31,14 @@ from topology.snapshot import Snapshot
 from topology.snapshots import Latest
 
 Known = Mapping[Broker, Latest]
-# An hour is moved a few minutes after its end.
+# Time after which an hour that was not moved is reported: it is moved a few minutes after its end.
 UNSENT_FOR = timedelta(hours=2)
-# Failed nightly runs of so many days are reported.
+# Days whose failed nightly runs are reported.
 DAYS_SHOWN = 7
 SYSTEM = Link("View background tasks", "system")
 RETENTION = Link("View data retention", "retention")
-# What a name does not say by itself. The ends "bytes", "seconds", "ms" and "at" are units.
+# Words for names that do not explain themselves. The ends "bytes", "seconds", "ms" and "at" are
+# units.
 _WORDS = {
     "drained": "events written",
     "passed": "forwarded",

@@ -26,7 +26,7 @@ OBSERVATION: dict[frozenset[Phase], str] = {
     frozenset({"exit"}): "Deliveries not observed",
     frozenset({"entry", "exit"}): "Entries and deliveries not observed",
 }
-# Shorter ones come and go with every batch.
+# Delay above which a recorder is behind; shorter ones come and go with every batch.
 BEHIND = timedelta(seconds=3)
 
 

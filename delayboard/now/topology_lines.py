@@ -23,12 +23,12 @@ from topology.patterns.pattern import ParamsError
 from topology.patterns.table import KINDS
 from topology.snapshots import Latest
 
-# The places of the drawing of a day: each ten minutes, and now.
+# Places in the drawing of a day: each ten minutes, and now.
 DRAWN = 145
 DayOf = Literal["waiting", "entered", "left"]
-# By place of the drawing: how many entered and left.
+# Place of the drawing -> how many messages entered and left.
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
-# By broker and name.
+# Queues by broker and name.
 Queues: TypeAlias = set[tuple[int, str]]
 
 

@@ -22,7 +22,8 @@ from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.snapshot import Snapshot
 from topology.structure.taps import lost_without_taps
 
-# Another's destination may come meanwhile; a look costs the broker as much as a page does.
+# Seconds between two checks for a new destination, each of which costs the broker as much as a
+# page.
 CHECK_AGAIN_SECONDS = 5.0
 
 

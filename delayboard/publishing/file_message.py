@@ -33,7 +33,8 @@ TEXTS = (
 NUMBERS = ("priority", "timestamp")
 FIELDS = frozenset({"destination", "due_at", "body", "body_base64", "headers", *TEXTS, *NUMBERS})
 MAPPINGS = Path(__file__).parent / "mappings"
-# Without it `rabbitmq-transport delays transfer` takes a message for poison (nservicebus.md §2).
+# Header without which `rabbitmq-transport delays transfer` takes a message for poison
+# (nservicebus.md §2).
 NSERVICEBUS_DELAY = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 NSERVICEBUS_SENT = "NServiceBus.TimeSent"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

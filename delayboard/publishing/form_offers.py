@@ -23,7 +23,7 @@ from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
 
 SHORTEST = timedelta(milliseconds=1)
-# A browser lists more of them slowly, and nobody reads them.
+# Most names that the form offers: a browser lists more slowly, and nobody reads them.
 _MOST_NAMES = 200
 LONGEST_NAME = 100
 LARGEST_BODY = 500_000

@@ -48,9 +48,9 @@ from topology.patterns.pattern import ParamsError
 from topology.transfer.move import Step
 
 KIND = "publish_file"
-# Bytes of lines that are on the way at most.
+# Most bytes of lines that are in flight.
 MOST_BYTES = LONGEST_LINE
-# More lines that are not published are a mistake in the file or in the mapping.
+# Most lines that are not published: more are a mistake in the file or in the mapping.
 MOST_REFUSED = 10_000
 _SECOND = timedelta(seconds=1)
 

@@ -44,7 +44,7 @@ from topology.transfer.prepare import prepare
 KIND = "publish"
 MOST_MESSAGES = 100_000
 HIGHEST_RATE = 5_000
-# A whole window of bodies is in memory.
+# Largest body: a whole window of bodies is in memory.
 LARGEST_BODY = 256 * 1024
 # Messages that a kill can repeat.
 WINDOW = 100

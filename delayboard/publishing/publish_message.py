@@ -42,8 +42,9 @@ NOTHING = Definitions()
 NOT_OBSERVED = (
     "Delivery is not observed for this topology: no tap records messages that leave its delays."
 )
-# The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
-# failed to store comes back in the same way (routing/matching/delayed_exchange.py; not tried).
+# Sentence for a message that the plugin may keep: it routes what it keeps to no queue at first, so
+# a mandatory publish comes back, as does what it failed to store
+# (routing/matching/delayed_exchange.py; not tried).
 KEPT_UNCONFIRMED = (
     "RabbitMQ returned the message, as it does with every message that a delayed exchange keeps. "
     "It does not confirm that the plugin stored the message."

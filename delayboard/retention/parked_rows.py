@@ -33,23 +33,24 @@ from delayboard.models import (
 )
 from delayboard.models.replay import ENDED_BATCH
 
-# Only what somebody has done something about is ever deleted.
+# States of messages that may be deleted: somebody has done something about them.
 RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
 SIZE_BATCH = 50
-# A session without messages may be one that begins just now, or one of a queue to which nothing
-# comes; that one writes its row again with its first message.
+# Age of a session without messages from which on it is deleted: a younger one may just begin. One
+# of a queue to which nothing comes writes its row again with its first message.
 BEGINNING = timedelta(hours=1)
 LONGEST_IDLE = timedelta(days=1)
 _HAS_BODY = Exists(ParkedMessage.objects.filter(body=OuterRef("pk"))) | Exists(
     ReplayEdit.objects.filter(body=OuterRef("pk"))
 )
-# A draft whose message was deleted leaves that one out.
+# States of a batch whose items do not keep a message: a draft leaves out one that was deleted.
 _AT_REST = (*ENDED_BATCH, BatchState.DRAFT, BatchState.PREPARING)
 _IN_USE = Exists(
     ReplayItem.objects.filter(parked_message=OuterRef("pk")).exclude(batch__state__in=_AT_REST)
 )
-# A repeat is deleted first: the original message has the replay id under which it was sent.
+# Whether a message has a repeat, which is deleted first: the original has the replay id under which
+# it was sent.
 _REPEATED = Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk")))
 
 

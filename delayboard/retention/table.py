@@ -154,9 +154,9 @@ QUEUE_HISTORY = RowRule(
     QueueSample.objects.all(),
     "at",
 )
-# Of the last hour, for Now and the list of dead-letter queues.
+# Depths of the last hour, for Now and the list of dead-letter queues.
 DEPTHS = RowRule("", 2, "", QueueDepth.objects.all(), "at")
 COUNTERS = RowRule("", 1, "", CounterSample.objects.all(), "at")
-# The files last: a disk that refuses to delete them holds up no rows.
+# Rules in their order. The files come last: a disk that refuses to delete them delays no rows.
 _OWN = (PUBLISH_JOBS, REPLAYS, CHANGES, FINDINGS, PROBES, ALERTS, ALERTED_PROBLEMS, FAILURE_QUEUES)
 RULES = (*rules.RULES, *_OWN, QUEUE_HISTORY, DEPTHS, COUNTERS, *PARKED, UPLOADED, LOG)

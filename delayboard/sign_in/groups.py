@@ -13,7 +13,7 @@ from delayboard.models.account import LONGEST_VALUE
 from topology import audit
 from topology.models import Grant, Role
 
-# A role by the broker's id; None means every broker.
+# Id of a broker -> role; None is every broker.
 Roles: TypeAlias = Mapping[int | None, int]
 MOST_VALUES = 1000
 

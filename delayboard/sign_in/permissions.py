@@ -11,7 +11,7 @@ from topology import access
 from topology.models import Broker, Grant, Role
 from topology.models.read_only import site_reason
 
-# What, the least role, and whether a read-only switch refuses it.
+# Action, its least role, and whether a read-only switch refuses it.
 ACTIONS = (
     ("Read pages, messages, findings and reports; peek at queues", Role.VIEWER, False),
     ("Search message texts, export messages, mute findings, save searches", Role.OPERATOR, False),

@@ -26,11 +26,12 @@ from delayboard.sign_in.groups import NoRole, find_roles, give_roles, read_value
 from topology import audit
 
 PROVIDER = "company"
-# In the session: for the sign-out at the provider.
+# Key in the session of the ID token, for the sign-out at the provider.
 ID_TOKEN = "provider_id_token"  # noqa: S105
 DISCOVERY_SECONDS = 300
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-# RFC 6749, section 4.1.2.1, and OpenID Connect Core 1.0, section 3.1.2.6.
+# Error of a provider -> sentence (RFC 6749, section 4.1.2.1; OpenID Connect Core 1.0, section
+# 3.1.2.6).
 ERRORS = {
     "access_denied": "did not sign you in: it was cancelled, or you have no access to Delayboard "
     "there. Try again, or ask its administrator.",

@@ -18,9 +18,9 @@ from delayboard.sign_in.groups import NoRole, find_roles, give_roles, read_value
 from topology import audit
 
 BACKEND = "delayboard.sign_in.remote_user.ProxyUserBackend"
-# Of a name in Django's table of accounts.
+# Characters of a name in Django's table of accounts.
 LONGEST_NAME = 150
-# The other ways to sign in, for somebody who has no role by the proxy.
+# Pages of other ways to sign in, for somebody who has no role by the proxy.
 SIGN_IN_PAGES = ("/login/", "/second-factor/authenticate/", "/second-factor/webauthn/login/")
 
 

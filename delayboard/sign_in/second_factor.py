@@ -21,10 +21,10 @@ from topology import access, audit
 from topology.models import Role
 from topology.models.secrets import open_secret, seal_secret
 
-# In a session that may do nothing but add a second factor.
+# Key of a session that may do nothing but add a second factor.
 MISSING = "second_factor_missing"
 FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
-# The code of now, of the period before and of the one after.
+# Time for which a code is valid: its period, the one before and the one after.
 CODES_VALID_FOR = timedelta(seconds=90)
 OPEN_PAGES = ("mfa_", "account_", "logout", "login")
 

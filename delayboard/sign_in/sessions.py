@@ -30,12 +30,12 @@ from topology.database.optional_writes import note_refusal, try_write, waiting_b
 ENDS_AT, USED_AT, BEGAN_AT = "ends_at", "used_at", "began_at"
 SALT = "delayboard.sign_in.sessions"
 SEALED_SECONDS = 3600
-# Each note of use is a write.
+# Seconds between two notes of the last use, each of which is a write.
 NOTE_SECONDS = 60
 # Who began the session, for the list of sessions.
 ADDRESS, BROWSER = "address", "browser"
 LONGEST_BROWSER = 200
-# Too long for a cookie, or of no use in one.
+# Keys that a session in a cookie does not have: too long, or of no use there.
 NOT_SEALED = ("provider_id_token",)
 
 

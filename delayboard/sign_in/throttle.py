@@ -40,7 +40,7 @@ Parameters = list[str | list[str]]
 # closed late, and never to an address that it signed in from.
 PAIR_LIMIT, ADDRESS_LIMIT, ACCOUNT_LIMIT = settings.AXES_FAILURE_LIMIT, 30, 60
 KNOWN_DAYS = 30
-# Held from the check of the limits until a failure is counted, or guesses at once pass a limit.
+# Lock from the check of the limits until a failure is counted: guesses at once would pass a limit.
 CHECKING = Lock()
 
 

@@ -21,12 +21,12 @@ from topology import access, audit
 from topology.database.optional_writes import try_write
 from topology.models import Role
 
-# Recognized by scanners for secrets.
+# Begin of a token, by which scanners for secrets recognize it.
 PREFIX = "dlb_"
 HINT = len(PREFIX) + 4
 LONGEST_NAME, MOST_ADDRESSES = 60, 20
 LONGEST_DAYS = 366
-# Each note of use is a write.
+# Time between two notes of the last use, each of which is a write.
 NOTE_AFTER = timedelta(minutes=1)
 
 
@@ -127,7 +127,7 @@ def _note_use(token: ApiToken, now: datetime, address: str) -> None:
     try_write("The last use of a token", lambda: rows.update(**values))
 
 
-# Minute and requests that are left in this process, by the digest of the token.
+# Digest of a token -> minute, and requests that are left to this process in it.
 _shares: dict[str, tuple[int, int]] = {}
 _SHARES = Lock()
 

@@ -23,7 +23,7 @@ from topology.models import Broker
 from topology.models.read_only import site_reason
 
 register = template.Library()
-# A worker that is busy beats every few seconds.
+# Time without a heartbeat after which no worker runs: a busy one beats every few seconds.
 SILENT_AFTER = timedelta(seconds=30)
 
 

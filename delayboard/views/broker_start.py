@@ -19,7 +19,7 @@ from topology.models import Broker, Role
 from topology.snapshot import Snapshot
 from topology.views.brokers.broker_overview import make_overview
 
-# More are decided on the page Dead letters, one by one.
+# Most queues on the page; more are decided on the page Dead letters, one by one.
 MOST = 50
 
 

@@ -19,7 +19,7 @@ from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
 
-# (requested, copying) -> what the page calls it, and its style.
+# (requested, copying) -> name on the page, and its style.
 STATES = {
     (True, True): ("Enabled", "state-ok"),
     (True, False): ("Starting", "state-busy"),

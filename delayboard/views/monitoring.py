@@ -25,9 +25,9 @@ from topology.database.errors import explain
 from topology.models import Broker
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
-# Of each check "ok" or a sentence; by task and broker where there may be several.
+# Check -> "ok" or a sentence; by task and broker where there may be several.
 Checks: TypeAlias = dict[str, "str | dict[str, str]"]
-# Names the databases whose migrations were found applied: they stay so.
+# Databases whose migrations were found applied: they stay so.
 _migrated: set[str] = set()
 
 

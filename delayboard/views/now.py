@@ -23,7 +23,8 @@ from topology.views.audit import readable_entries
 from topology.views.redirect_back import next_of
 
 ACTIONS = 6
-# What was fetched again, and when, by all that it depends on: all open pages fetch at once.
+# All that a refreshed page depends on -> when it was rendered, and its text: all open pages fetch
+# at once.
 _refreshed: dict[tuple[object, ...], tuple[datetime, str]] = {}
 
 

@@ -38,7 +38,7 @@ from topology.delays import MOMENT_HELP, MomentError, read_moment
 from topology.models import Broker, Role, Work
 from topology.models.work import ENDED
 
-# One request is one transaction, and one page.
+# Most messages of one request, which is one transaction and one page.
 MOST = 200
 SHOWN = 200
 

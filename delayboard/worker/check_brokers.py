@@ -47,7 +47,7 @@ WRITE_AGAIN = timedelta(minutes=1)
 # Time after which the reports of a worker that stopped end.
 REPORTED_FOR = timedelta(minutes=1)
 
-# The broker counts every five seconds.
+# Seconds between two checks: the broker counts every five seconds.
 CHECK_SECONDS = 5.0
 
 EVERY_SECONDS = 60.0

@@ -12,7 +12,7 @@ from delayboard.retention.table import RULES
 
 EVERY = timedelta(hours=1)
 CHECK_SECONDS = 5.0
-# Between two batches others write.
+# Seconds between two batches, in which others write.
 PAUSE_SECONDS = 0.02
 
 

@@ -16,7 +16,8 @@ from delayboard.worker.tasks import Task
 from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
-# A task beats every two seconds, and is late after ten (delayboard.models.background_task).
+# Seconds between two writes. A task beats every two seconds, and is late after ten
+# (delayboard.models.background_task).
 WRITE_SECONDS = 3.0
 FIELDS = ("beat_at", "details", "last_error", "last_error_at")
 

@@ -15,7 +15,7 @@ from delayboard.models.background_task import Beat
 
 CHECK_SECONDS = 10.0
 BEAT_SECONDS = 2.0
-# Lines come late into the hours of these days; into earlier ones only by an import.
+# Time for which lines come late into the hours of a day; into earlier ones only by an import.
 RECENT = timedelta(days=1)
 ALL_SECONDS = 600.0
 

@@ -15,9 +15,9 @@ from analytics.models import LogHost, Run
 from analytics.models.log_host import SILENT
 from analytics.results.period import complete_at
 
-# A worker that was off for longer catches up with the last days only.
+# Days with which a worker catches up that was off for longer.
 DAYS_BACK = 7
-# A run that reads less than all live hosts recorded is repeated later.
+# Time for which a run waits for all live hosts; one that reads less is repeated later.
 WAITED_FOR_HOSTS = timedelta(hours=1)
 
 

@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 JOIN_SECONDS = 6.0
 READ_SECONDS = 2.0
-# A broker that is back must not wait longer than that for its recorders, with the jitter and the
-# connecting: an operator expects the work to go on within 15 seconds.
+# Longest pause in seconds before a task starts again: an operator expects the work to go on within
+# 15 seconds after a broker is back, with the jitter and the connecting.
 LONGEST_PAUSE = 8.0
-# A task that ran so long has recovered: its next failure counts as the first.
+# Seconds after which a task has recovered: its next failure counts as the first.
 STEADY_SECONDS = 30.0
-# These explain the problem in a sentence; anything else is a defect and keeps its traceback.
+# Errors that explain the problem in a sentence; any other is a defect and keeps its traceback.
 EXPECTED = (BrokerError, LogError, RecordingFailed, StorageError)
 
 

@@ -69,7 +69,7 @@ from topology.operations.answers import NackCheck
 from topology.operations.probes import open_work
 from topology.transfer.forwarder import ForwarderCounts, wait
 
-# Called with `stop` and `beat`, by these names.
+# Function of a task, called with `stop` and `beat` by these names.
 Run = Callable[..., None]
 IDLE_SECONDS = 0.5
 # Replays that are sent at the same time.

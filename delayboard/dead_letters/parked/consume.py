@@ -36,10 +36,12 @@ from topology.broker.management.refresh import read_reports
 from topology.message import Message
 from topology.models import Broker
 
-# A classic queue writes its acks down within some tenths of a second, and forgets them if it is
-# killed before; so does a quorum queue with what its members have not written yet.
+# Seconds after which an ack is sure: a classic queue writes its acks down within some tenths of a
+# second, and forgets them if it is killed before; so does a quorum queue with what its members have
+# not written yet.
 SURE_AFTER_SECONDS = 5.0
-# A crash costs each message on the way one of its deliveries.
+# Prefetch at a queue whose deliveries are limited: a crash costs each message on the way one of
+# them.
 PREFETCH_OF_LIMITED = 900
 IN_FLIGHT_BYTES = 128 * 1024 * 1024
 BATCH_BYTES = 16 * 1024 * 1024

@@ -34,7 +34,7 @@ from topology.deaths import History
 from topology.message import Message
 
 LONGEST = 255
-# What is read of a text: a trace can have megabytes.
+# Characters of a text that are read: a trace can have megabytes.
 READ_CHARACTERS = 500
 FIRST_CLIENT_PORT = 32_768
 _DIGIT_OR_AT = re.compile(r"[0-9@]")
@@ -95,7 +95,7 @@ class Failure:
         return hashlib.sha256(sentence.encode()).hexdigest()[:32]
 
 
-# Many died of the same, and one that is known is found faster than another is made.
+# Failures that are kept: many messages die of the same, and a known one is found faster than made.
 _failure = lru_cache(maxsize=256)(Failure)
 
 

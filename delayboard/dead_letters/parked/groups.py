@@ -26,7 +26,7 @@ from topology.redaction import NOTHING, Redaction
 PAGE = 50
 LONGEST_TEXT = 200
 SORTS = {"newest": "Newest first", "count": "Most parked first"}
-# What a person can look for; a note is theirs, the rest is the messages'.
+# Fields of a group that a person can search; a note is the person's, the others are the messages'.
 _SEARCHED = (
     "died_in",
     "parked_from",
@@ -236,9 +236,9 @@ class Span:
     step_words: str
 
 
-# A drawing has so many steps at least.
+# Bars that a zoomed drawing has at least.
 MOST_ZOOM = 12
-# What a list draws, and what a group's own page draws.
+# Time spans that a list draws, and that a group's own page draws.
 SPANS = {
     "day": Span("24 hours", HOUR, 24, "an hour"),
     "week": Span("7 days", 6 * HOUR, 28, "6 hours"),

@@ -44,10 +44,10 @@ WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 BEAT_SECONDS = 0.5
 KIND = "park"
-# Another reader may hold a chosen message for a moment.
+# Most searches for chosen messages, which another reader may hold for a moment.
 MOST_SEARCHES = 4
 SEARCH_AGAIN_AFTER = timedelta(seconds=2)
-# Messages and bytes that are searched for the chosen messages.
+# Most messages, and bytes, that are searched for the chosen messages.
 MOST_READ = 500
 MOST_BYTES = 64 * 1024 * 1024
 HOLDING_SECONDS = 10.0

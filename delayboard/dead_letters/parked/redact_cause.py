@@ -24,7 +24,8 @@ from topology.redaction import HIDDEN, Redaction, hides_fact
 # Messages that a preview reads, and the size up to which it reads their bodies.
 TRIED, LONGEST_BYTES = 200, 16_384
 DEEPEST = 20
-# By RabbitMQ; the headers of the first and last death repeat x-death.
+# Headers with the parts of a failure, by RabbitMQ; those of the first and last death repeat
+# x-death.
 _PLACES = (
     "x-death",
     *(
@@ -33,8 +34,8 @@ _PLACES = (
         for what in ("queue", "reason", "exchange")
     ),
 )
-# Columns of a group, and of a message: the headers, and names within x-death, behind them, and
-# what a client library may state of them.
+# Facts of a client library that name an origin. _BEHIND: column of a group and of a message -> the
+# headers and names within x-death, and the facts, from which it comes.
 _ORIGIN = ("queue", "exchange", "routing_key")
 _BEHIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "died_in": ((*_PLACES, "queue"), _ORIGIN),

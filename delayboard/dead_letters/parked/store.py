@@ -25,14 +25,14 @@ from topology.message import REPLAY_HEADER, Message, Properties
 from topology.models import Broker
 from topology.models.client_convention import read_conventions
 
-# A header can claim more than a column holds.
+# Largest number of deaths that a column holds; a header can claim more.
 MOST_DEATHS = 2**31 - 1
-# No broker's clock writes an earlier time into x-death.
+# Earliest time in x-death: no broker's clock writes an earlier one.
 FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
 AHEAD = timedelta(days=1)
-# SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
+# Rows of one statement: SQLite takes at most 32,766 values (sqlite.org/limits.html).
 AT_ONCE = 500
-# SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
+# Ids of one statement: SQLite takes at most a million bytes (sqlite.org/limits.html).
 LOCKED_AT_ONCE = 1000
 
 

@@ -39,7 +39,7 @@ from topology.models.client_convention import read_conventions
 # Seconds for which a batch is stored again with its messages held, before they are given back.
 HOLD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-# Space that the database must have beyond what it could not take.
+# Bytes that the database must have free beyond what it could not take.
 SPARE_BYTES = 262_144
 # Time after parking in which acks that seemed sure are doubted.
 LONGEST_OUTAGE = timedelta(hours=1)

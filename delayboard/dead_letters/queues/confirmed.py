@@ -23,7 +23,7 @@ from topology.patterns.pattern import ParamsError
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.structure.ends import find_ends
 
-# More parked messages than this are not counted, to keep the page quick.
+# Most parked messages that are counted, to keep the page quick.
 COUNTED = 10_000
 LONGEST_NAME = 255
 TAP = "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
@@ -36,7 +36,7 @@ DELAY = (
 GROWTH_SPAN = timedelta(hours=1)
 # Time by which a sample may be older than the time span and still count.
 TOLERANCE = timedelta(minutes=10)
-# A change within less time says nothing.
+# Least time between two depths for a change to say something.
 SHORTEST = timedelta(minutes=1)
 
 

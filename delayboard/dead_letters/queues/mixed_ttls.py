@@ -14,7 +14,7 @@ from topology.message import Message
 from topology.routing.walk import read_expiration
 from topology.snapshot import Report
 
-# A peek says nothing of what is in the queue a day later.
+# Milliseconds after a peek in which it says something of what is in the queue.
 LONGEST_MS = 86_400_000
 
 

@@ -40,18 +40,20 @@ MAXIMUM_MESSAGES = 50
 MAXIMUM_BYTES = 8_000_000
 HOLDING_SECONDS = 1.5
 REQUEST_HEARTBEAT_SECONDS = 2
-# Nobody serves the connection while the database takes a message, or waits for a lock.
+# Heartbeat of a connection that nobody serves while the database takes a message or waits for a
+# lock.
 STORING_HEARTBEAT_SECONDS = 30
 SHORT_TTL_MS = 10_000
 WITHOUT_STORE = (
     "A peek uses one delivery of each message in this queue. Only a user can request it."
 )
-# Each of the three calls that read a queue and its policies takes at most this long.
+# Longest of each of the three calls that read a queue and its policies, in seconds.
 READ_SECONDS = 1.0
 NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
-# The broker counts every five seconds: a queue reported as empty was empty some time before.
+# Time by which a queue reported as empty may have been empty before: the broker counts every five
+# seconds.
 STATISTICS_LAG = timedelta(seconds=15)
-# Deliveries that are left to the consumers of the messages.
+# Deliveries that a peek leaves to the consumers of the messages.
 RESERVE = 3
 
 

@@ -31,7 +31,7 @@ SLICE = 20_000
 
 Pulse = Callable[[], None]
 _MESSAGE_COLUMNS = ("pk", "group_id", "queue", "properties", "message_id", "size", "repeat_of_id")
-# Routes that are remembered; beyond, equal ones may be several rows.
+# Most routes that are remembered; beyond, equal ones may be several rows.
 MOST_KNOWN = 20_000
 _ITEM_COLUMNS = (
     "pk",

@@ -23,7 +23,7 @@ from topology.models import Work, WorkState
 
 KIND = "replay"
 KIND_PREPARE = "replay-prepare"
-# Messages claimed, or given back, while the page waits; more are left to the worker.
+# Most messages claimed, or given back, while the page waits; more are left to the worker.
 AT_ONCE = 5000
 
 ONLY_REPEATS = (
@@ -31,7 +31,7 @@ ONLY_REPEATS = (
     "discard them."
 )
 
-# What becomes of messages, by how their route ends. `{most}` is the guard's number.
+# End of a route -> how its messages would end. `{most}` is the guard's number.
 _ENDINGS = {
     "loops": "would return to the source queue",
     "unroutable": "would be unroutable: no queue matches",

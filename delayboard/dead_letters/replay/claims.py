@@ -32,7 +32,8 @@ _STATES_AFTER: Mapping[str, ParkedState] = {
 MAYBE_PUBLISHED = "Cancelled before RabbitMQ confirmed its publish: it may have been published."
 DELETED = "The parked message was deleted."
 DISCARDED = "It was discarded."
-# Each link of a chain is one crash while the same message was parked.
+# Longest chain of repeats that is followed: each link is one crash while the same message was
+# parked.
 LONGEST_CHAIN = 100
 
 

@@ -42,7 +42,7 @@ _COLUMNS = (
     "exchange",
     "routing_key",
 )
-# As EasyNetQ names them (MessageProperties.cs) -> the properties of AMQP.
+# Property in EasyNetQ's JSON (MessageProperties.cs) -> property of AMQP.
 _TEXTS = {
     "ContentType": "content_type",
     "ContentEncoding": "content_encoding",

@@ -21,7 +21,8 @@ from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Heade
 NO_NUMBER = "RabbitMQ closes the connection at NaN and infinite numbers."
 # Characters of a value that one line of a form shows.
 LONG = 60
-# A header frame is no longer than what a connection agrees on, 128 KiB by default.
+# Most bytes of headers: their frame is no longer than what a connection agrees on, 128 KiB by
+# default.
 MOST_BYTES = 120_000
 _BROKER_S = DEATH_HEADERS | {"CC", "BCC"}
 _OURS = {
@@ -270,7 +271,7 @@ def _make_json_parser(kind: type, sentence: str) -> Callable[[str], Any]:
     return parse
 
 
-# By type: how a text is read. Each raises ValueError with a sentence.
+# Type -> how its text is read. Each raises ValueError with a sentence.
 TYPES: Mapping[str, Callable[[str], Any]] = {
     "text": str,
     "integer": _parse_integer,

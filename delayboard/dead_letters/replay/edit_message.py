@@ -50,7 +50,7 @@ LARGEST_BODY = 8_000_000
 EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
 HIDDEN = "It is hidden from you. Only people who may see it can change it."
 EDITED_MEANWHILE = "This message was edited meanwhile. Open it again, then repeat your changes."
-# It is made when the message is published.
+# Text in place of the message id, which is made when the message is published.
 NEW_ID = "a new id"
 MOST_LINES, CONTEXT_LINES, MOST_CHARACTERS = 1000, 2, 300
 

@@ -54,14 +54,16 @@ from topology.content.text import count_of, count_text
 from topology.models import Broker, Work, WorkState
 
 ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
-# Messages above which a search that reads them one by one is left to the worker.
+# Most messages for which a search reads them one by one at once; with more it is left to the
+# worker.
 FEW = 5000
 MOST_CHOSEN = 10_000
-# A batch of a group without it would select everything once the group is deleted.
+# Query of all parked messages: a batch of a group without it would select everything once the group
+# is deleted.
 EVERYTHING = "state:parked"
-# Messages frozen while the page waits; more are left to the worker.
+# Most messages frozen while the page waits; more are left to the worker.
 AT_ONCE = 1000
-# A transaction writes for some hundredths of a second, then others may.
+# Messages of one transaction: it writes for some hundredths of a second, then others may.
 CHUNK = 500
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."

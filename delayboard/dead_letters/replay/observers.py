@@ -20,15 +20,15 @@ from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.structure.ends import Ends, find_ends
 
-# A mesh of queues has more ways than time.
+# Most steps through a mesh of queues, which has more paths than time.
 MOST_STEPS = 20_000
 LONGEST_PATH = 50
 MOST_RETRIES = 1000
-# Targets, and queues of its messages, that are read; of more only the first.
+# Most targets, and queues of its messages, that are read of a replay; of more only the first.
 MOST_ROUTES = 200
 MOST_ITEMS = 1000
 NAMED = 3
-# Nobody waits longer for the first ones.
+# Longest retry round that is waited for.
 LONGEST_ROUND = timedelta(days=30)
 ZERO = timedelta(0)
 

@@ -37,14 +37,14 @@ PAUSE_SECONDS = 1.0
 # messages may take to die again.
 LEAST = timedelta(minutes=10)
 SLACK = timedelta(minutes=1)
-# In one pass of one batch.
+# Most items in one pass of one batch.
 MOST_ITEMS = 5000
 SCENE_LASTS = timedelta(seconds=30)
 PEEK_EVERY = timedelta(seconds=30)
 MOST_PEEKS = 3
-# Routes in one question to the database.
+# Most routes in one query.
 MOST_ROUTES = 500
-# The very words of the index items_that_died.
+# Condition in the exact words of the index items_that_died.
 _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 # Time after their publish in which dead ones may be in a queue that is peeked now and then.
 PEEKS_TAKE = PEEK_EVERY + SCENE_LASTS

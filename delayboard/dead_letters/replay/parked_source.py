@@ -51,17 +51,17 @@ from topology.patterns.pattern import ParamsError
 from topology.structure.taps import tapped_exchanges
 from topology.transfer.move import RateLimiter, Step
 
-# Bytes of bodies in flight. A larger message is sent alone.
+# Most bytes of bodies in flight; a larger message is sent alone.
 MOST_BYTES = 32_000_000
 # Connections that may fail during the publish of one message, before the replay abandons it.
 TRIES = 4
-# The number of messages sent together, by their failed connections: a message that closes the
-# connection each time is sent alone in the end, and delays few others.
+# Failed connections -> messages that are sent together: one that closes the connection each time is
+# sent alone in the end, and delays few others.
 TOGETHER = {2: 50, 3: 1}
-# Answers, and seconds since the first, after which they are written.
+# Number of answers, and seconds since the first, after which they are written.
 FLUSH_NUMBER = 1000
 FLUSH_SECONDS = 0.2
-# Seconds until a broker that did not answer is asked again.
+# Seconds until a broker that did not answer is tried again.
 CHECK_AGAIN_SECONDS = 1.0
 MOST_KNOWN = 20_000
 

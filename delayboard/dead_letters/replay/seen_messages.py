@@ -48,13 +48,14 @@ _SEEN = (
     "topology_id",
     "attempt",
 )
-# The very words of the index items_to_follow: with values apart SQLite does not use it.
+# Condition in the exact words of the index items_to_follow: with values apart SQLite does not use
+# it.
 _IS_FOLLOWED = RawSQL(
     "state IN ('done', 'unknown') AND outcome IN ('', 'delayed')", (), output_field=BooleanField()
 )
 
 
-# The very words of the index items_by_shared_replay_id.
+# Condition in the exact words of the index items_by_shared_replay_id.
 _IS_SHARED = RawSQL("shared_replay_id > ''", (), output_field=BooleanField())
 
 

@@ -39,16 +39,16 @@ from topology.operations.answers import NackCheck
 from topology.transfer.move import RateLimiter, move
 
 WATCH_EVERY = timedelta(seconds=1)
-# Seconds between two checks for pause or cancel, and between two whether to pause by itself.
+# Seconds between two checks for pause or cancel, and between two whether to pause automatically.
 REQUEST_SECONDS = 0.2
 STOPS_SECONDS = 1.0
 # Seconds between two renewals of the lease while nothing is taken or settled.
 RENEW_SECONDS = 4.0
-# Seconds for which one look at the virtual host is used.
+# Seconds for which one reading of the virtual host is used.
 PASS_SECONDS = 300.0
-# Seconds for which a silent broker is asked at the end whether queues have the confirmed messages.
+# Seconds at the end in which a silent broker is asked whether queues have the confirmed messages.
 CHECK_SECONDS = 30.0
-# Seconds until a database that refuses is asked again.
+# Seconds until a database that refuses is tried again.
 DATABASE_SECONDS = 1.0
 
 NOT_WRITTEN = "The database cannot be written, so sent messages are not recorded yet. Retrying:"

@@ -47,7 +47,7 @@ from topology.delays import format_span
 from topology.graph.live_values import make_version
 from topology.redaction import HIDDEN, Redaction
 
-# Targets that are listed one by one; the others are counted.
+# Most targets that are listed one by one; the others are counted.
 ROUTES = 20
 BAR = 1000
 # A part of a bar can be seen however small it is; what lies between two.
@@ -62,11 +62,11 @@ _OUTCOME_KINDS = {
     ReplayOutcome.UNOBSERVED: "off",
 }
 PACE_OVER = timedelta(seconds=10)
-# Seconds: after a year the display shows that there is no end.
+# Longest remaining time in seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
 MOST_FAILURES = 3
 PAGE = 25
-# Where these lead is worked out from the headers of the messages.
+# Modes whose targets are found from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 SHOWN = {
     **{str(state): state.label for state in ItemState},

@@ -50,14 +50,14 @@ YOUNG = timedelta(seconds=5)
 NOT_FINITE = (
     "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
 )
-# What is known of more ways than this is forgotten: keys and headers may differ in every message.
+# Most routes whose verdict is remembered: keys and headers may differ in every message.
 MOST_KNOWN = 20_000
 _NONE = QueueNumbers()
 RETURNED = (
     "RabbitMQ returns what an exchange of this type delays, so the publish is not confirmed. The "
     "message remains in this queue, and a copy may arrive."
 )
-# The worst first; a walk calls “dropped” what a replay calls lost.
+# Outcome of a walk -> verdict, the worst first; a walk says “dropped”, a replay “lost”.
 _WORST = {"dropped": "lost", "stuck": "stuck", "uncertain": "uncertain", "delivered": "delivered"}
 
 

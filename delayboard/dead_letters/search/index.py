@@ -19,14 +19,14 @@ from topology.database.optional_writes import try_write
 from topology.models import Broker
 from topology.models.client_convention import read_conventions
 
-# A step holds SQLite's one write lock, for about 30 ms; after it others write.
+# Messages of one step, which holds SQLite's one write lock for about 30 ms; after it others write.
 STEP = 200
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.5
-# Rows are seen in another order than they were numbered in, by no more than that.
+# Longest time in seconds by which rows are seen in another order than they were numbered in.
 SETTLED_SECONDS = 10.0
 COUNTED = 10_000
-# Messages indexed by a search that comes before the worker.
+# Messages that a search indexes itself when it comes before the worker.
 NEWEST = 300
 
 

@@ -22,7 +22,7 @@ from topology.redaction import Redaction
 PAGE = 30
 COUNTED = 10_000
 LINE = 160
-# Of so many bodies only shorter ones are shown where rules hide parts of them.
+# Longest body that a list shows where rules hide parts of bodies: it shows so many of them.
 MASKED_BYTES = 16_384
 
 

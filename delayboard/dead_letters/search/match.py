@@ -39,12 +39,13 @@ FIELDS: dict[str, Field] = {
     "state": Field("choice", choices=(*ParkedState.values, "any")),
     "repeat": Field("choice", choices=("yes", "no")),
 }
-# Those whose columns are of a message's group.
+# Fields whose columns are those of a message's group.
 OF_GROUPS = ("reason", "died", "exchange", "key", "exception", "type", "group")
-# Groups or queues that are each read by its index; of more the messages are read one by one.
+# Most groups or queues that are each read by its index; of more the messages are read one by one.
 MOST_SERIES = 100
 MOST_QUEUES = 10_000
-# Above every text that begins alike; UTF-8 orders as code points do.
+# Text that, behind another, is above every text that begins with it: UTF-8 orders as code points
+# do.
 LAST = "\U0010ffff"
 
 

@@ -27,7 +27,7 @@ from topology.models import Broker, Topology
 
 CHOICES = ("parked_message", "group", "query")
 ACTIONS = ("resume", "pause", "cancel")
-# The names of `options.read_options` -> what they are called here.
+# Name in `options.read_options` -> option of this command.
 NAMES = {"mode": "to_exchange", "exchange": "to_exchange", "topology_id": "through"}
 OPTIONS = ("key", "delay", "rate", "canary")
 

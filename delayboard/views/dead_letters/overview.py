@@ -22,7 +22,7 @@ from topology.snapshots import Latest
 from topology.structure.ends import Ends, find_ends
 from topology.views.background import SnapshotCache
 
-# A page of ten thousand queues takes a second and three megabytes.
+# Most queues on the page: ten thousand take a second and three megabytes.
 MOST_CANDIDATES = 300
 
 _ends = SnapshotCache[Ends]()

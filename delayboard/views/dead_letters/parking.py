@@ -30,9 +30,9 @@ from topology.redaction import HIDDEN
 from topology.snapshots import Latest
 from topology.views.redirect_back import next_of
 
-# As many as a page of messages has, and then some.
+# Most messages of one request, more than a page of messages has.
 MOST_PARKED_MESSAGES = 1000
-# As many queues as one button starts to watch.
+# Most queues that one button starts to watch.
 MOST_WATCHED = 50
 
 

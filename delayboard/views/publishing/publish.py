@@ -49,9 +49,9 @@ from topology.models import Broker, Role, State, Topology
 from topology.operations.ownership import Refusal
 from topology.operations.provision import start_recording
 
-# The buttons that publish.
+# Buttons that publish.
 SENDING = {"send", "send_many"}
-# A page lists no more of them.
+# Most templates that the page lists.
 MOST_TEMPLATES = 100
 
 

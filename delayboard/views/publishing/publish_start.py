@@ -31,10 +31,10 @@ from topology.models import Broker, Role, State
 from topology.patterns.pattern import ParamsError
 from topology.redaction import Redaction
 
-# A longer body is slow in a form.
+# Largest body that is filled into the form: a longer one is slow there.
 LARGEST_BODY = 500_000
 COPIED = ("content_type", "content_encoding", "correlation_id", "reply_to", "type", "app_id")
-# Digits; RabbitMQ takes no longer one.
+# Most digits of an expiration that RabbitMQ takes.
 LONGEST_TTL = 10
 OWN_HEADERS = frozenset({TRACKING_HEADER, PUBLISHED_AT_HEADER})
 NO_BODY = "Delayboard did not store this message, so body, headers and properties are not copied."

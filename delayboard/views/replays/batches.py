@@ -30,7 +30,7 @@ from topology.snapshots import Latest
 from topology.views.sorting import read_sort
 
 PAGE = 50
-# What was chosen, thousands of ids: no page shows them.
+# Columns with the thousands of ids of a selection, which no page shows.
 LONG = ("parked_messages", "parking__handles")
 
 

@@ -30,7 +30,7 @@ from topology.models import Broker, Role
 from topology.views.redirect_back import next_of
 
 LONGEST_QUERY = 500
-# As many as a page of messages has, and then some.
+# Most messages of one request, more than a page of messages has.
 MOST_PARKED_MESSAGES = 1000
 ASKED = "Another operator opens this page, checks the dry run and starts the replay."
 CHANGED = (

@@ -27,9 +27,9 @@ from topology.clients.trace import read_trace
 from topology.models import Role
 from topology.redaction import Redaction
 
-# A longer body is replaced by a file.
+# Longest body that is typed; a longer one is replaced by a file.
 LONGEST_TYPED = 500_000
-# What a form hands on as it is; a line's end is brought back by `_with_ends_of`.
+# Control characters that a form sends unchanged; an end of line is restored by `_with_ends_of`.
 _PLAIN = frozenset("\t\n")
 
 

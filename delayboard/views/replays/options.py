@@ -15,7 +15,7 @@ from topology.delays import DURATION_HELP, format_delay
 from topology.models import State, Topology
 
 UNKNOWN_TOPOLOGY = "Select an applied topology of this broker."
-# What a form sends of each mode's target; the fields of the others are out of sight.
+# Mode -> the fields of its target that a form sends; those of other modes are hidden.
 _TARGETS = {
     TargetMode.TYPED: ("exchange", "key"),
     TargetMode.DELAY: ("topology_id", "delay", "key"),

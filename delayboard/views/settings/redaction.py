@@ -18,7 +18,7 @@ from topology import access, audit
 from topology.models import Broker, Role
 from topology.redaction import LONGEST, PatternError, check_pattern
 
-# Whom a rule can hide something from: those below this role.
+# Roles below which a rule can hide something, each with the name of those whom it concerns.
 ROLES = ((Role.OPERATOR, "viewers"), (Role.ADMIN, "viewers and operators"))
 
 
