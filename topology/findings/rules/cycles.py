@@ -38,7 +38,7 @@ def _find_dropped(context: Context) -> Iterator[Hit]:
             yield Hit(_WHEN[death.reason], _cause_of(context, death), repair, unless)
 
 
-def _remove_cause(context: Context, death: Death, ring: Collection[str]) -> tuple[str, ...]:
+def _remove_cause(context: Context, death: Death, members: Collection[str]) -> tuple[str, ...]:
     """What ends these deaths, so that retries go on: for a TTL, of the queue in the cycle that
     consumers read, else of the one where messages wait longest; the others are its delays."""
     one = death.queue
@@ -50,7 +50,7 @@ def _remove_cause(context: Context, death: Death, ring: Collection[str]) -> tupl
         if one.type == "quorum":
             return context.give_policy(one, overflow="reject-publish")
         return context.redeclare(one, dict.fromkeys(LENGTHS))
-    waits = [context.index.queues[name] for name in sorted({*ring, one.name})]
+    waits = [context.index.queues[name] for name in sorted({*members, one.name})]
     timed = [(queue.message_ttl_ms, queue) for queue in waits if queue.message_ttl_ms is not None]
     work = [queue for _, queue in timed if context.is_consumed(queue)]
     if not work and timed:
