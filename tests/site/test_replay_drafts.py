@@ -137,6 +137,7 @@ def test_how_long_the_first_ones_are_watched_is_said(broker: Broker) -> None:
 def test_a_draft_begins_in_the_suggested_stages_and_says_until_when(broker: Broker) -> None:
     made = a_batch(broker, some(broker, 20))
     assert "Suggested stages: 10 % (2), observed until" in page(made)
+    assert 'value="suggested" checked' in page(made)
     sent = SENT | {"canary": "7", "mode": "default", "plan": "suggested", "suggested": "10% 1m"}
     said = {"name": "prices", "reason": "entered", "link": "https://tickets/1"}
     start = reverse("replay_start", args=[made.pk])
@@ -147,6 +148,27 @@ def test_a_draft_begins_in_the_suggested_stages_and_says_until_when(broker: Brok
     assert all(words in text for words in (": prices</h1>", "entered", 'href="https://tickets/1"'))
     details = AuditEntry.objects.get(action="replay started").details
     assert (details["name"], details["link"]) == ("prices", "https://tickets/1")
+
+
+def test_one_button_starts_all_at_once_and_a_few_have_no_stages(broker: Broker) -> None:
+    """A browser sends the chosen way to begin, and then the button's."""
+    made, few = a_batch(broker, some(broker, 20)), draft(broker)
+    assert "Start all at once</button>" in page(made)
+    assert "Start all at once</button>" not in page(few)
+    assert 'value="once" checked' in page(few)
+    sent = SENT | {"mode": "default", "plan": ["suggested", "once"], "suggested": "10% 1m"}
+    start = reverse("replay_start", args=[made.pk])
+    signed_in(Role.OPERATOR, broker).post(start, sent)
+    made.refresh_from_db()
+    assert (made.state, made.stages, made.canary) == (BatchState.RUNNING, [], 0)
+
+
+def test_all_at_once_stays_chosen_after_other_options(broker: Broker) -> None:
+    made = a_batch(broker, some(broker, 20))
+    address = reverse("replay_options", args=[made.pk])
+    client = signed_in(Role.OPERATOR, broker)
+    sent = SENT | {"mode": "default", "plan": "once"}
+    assert 'value="once" checked' in text_of(client.post(address, sent, follow=True))
 
 
 def test_a_link_that_is_none_starts_nothing(broker: Broker) -> None:

@@ -122,7 +122,9 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     context |= more
     if batch.is_draft:
         values = context["options"]["values"]
-        context["plan"] = plan_of(batch, values, context.get("longest_round", timedelta(0)), now)
+        watch = context.get("longest_round", timedelta(0))
+        asked = request.POST.get("plan", request.GET.get("plan", ""))
+        context["plan"] = plan_of(batch, values, watch, now, asked)
         context["approves"] = batch_state.name_request(batch)
         context["is_own_request"] = batch.requested_by_id == request.user.pk
     return render(request, "delayboard/replay_batch.html", context)

@@ -109,7 +109,13 @@ def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
         messages.error(request, f"Nothing was changed. {error}")
-    return redirect("replay_batch", pk=batch.pk)
+    return _back_to(batch, request)
+
+
+def _back_to(batch: ReplayBatch, request: HttpRequest) -> HttpResponse:
+    """To the draft, where the chosen way to begin stays chosen."""
+    once = "?plan=once" if request.POST.get("plan") == "once" else ""
+    return redirect(reverse("replay_batch", args=[batch.pk]) + once)
 
 
 def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
@@ -132,7 +138,7 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
             if options.checked_values != known.checked_values:
                 make_draft.change_options(request.user, batch, options)
                 messages.warning(request, CHANGED)
-                return redirect("replay_batch", pk=batch.pk)
+                return _back_to(batch, request)
             if options != known:
                 make_draft.change_sending(request.user, batch, options)
         if "reason" in request.POST:

@@ -73,10 +73,13 @@ def options_of(batch: ReplayBatch) -> dict[str, Any]:
 
 
 def plan_of(
-    batch: ReplayBatch, values: Mapping[str, str], watch: timedelta, now: datetime
+    batch: ReplayBatch, values: Mapping[str, str], watch: timedelta, now: datetime, asked: str
 ) -> dict[str, Any]:
     """How a draft may begin: the choice that is made, the suggested stages, until when each of
     them, or a canary, would be observed if the replay were started now.
+
+    Of many messages the suggested stages are chosen until somebody `asked` for another way, or
+    asked a second person to approve one.
     """
     begins_at = now + options.SECOND * batch.undo_seconds
     suggested = options.suggest_stages(batch.pending, watch)
@@ -89,8 +92,11 @@ def plan_of(
     sent = (
         "stages" if chosen else "canary" if values.get("canary", "0") not in ("", "0") else "once"
     )
+    is_open = sent == "once" and asked != "once" and not batch.requested_by_id
+    if suggested and (chosen == suggested or is_open):
+        sent = "suggested"
     return {
-        "chosen": "suggested" if chosen and chosen == suggested else sent,
+        "chosen": sent,
         "suggested": suggested,
         "stages": stages,
         "canary_until": now + options.SECOND * batch.undo_seconds + span,
