@@ -87,6 +87,7 @@ def contents(
         "miss": miss,
         # A figure without a table is unknown, and no zero.
         "key_figures": [figure for figure in key_row if figure.section in made],
+        "has_earlier": any(figure.change for figure in key_row),
         "budget": _budget(found),
         "main": made["lateness"],
         "wide": [made[key] for key in WIDE if key in made],
@@ -288,7 +289,12 @@ def _short_day(day: date, found: Report) -> str:
     is_first = day == found.period.first and day.day < LAST_WITH_MONTH
     if found.period.length <= ROOM_FOR_MONTH or day.day == 1 or is_first:
         return f"{day:%-d %b}"
-    return f"{day.day}" if found.period.length <= MOST_WITH_TEXT or not day.day % 5 else ""
+    # The 30th has no place beside the first of the next month.
+    return (
+        f"{day.day}"
+        if found.period.length <= MOST_WITH_TEXT or day.day in (5, 10, 15, 20, 25)
+        else ""
+    )
 
 
 def _cells(section: Section) -> Iterator[list[tuple[int | None, str]]]:

@@ -33,7 +33,10 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 @dataclass(frozen=True)
 class Sentence:
-    """`topology` and the days lead to the figures behind it, `section` to their table."""
+    """`topology` and the days lead to the figures behind it, `section` to their table.
+
+    Of one that `is_folded` a page shows the headline, and the text on request.
+    """
 
     headline: str
     text: str
@@ -41,6 +44,7 @@ class Sentence:
     topology: str = ""
     first: date | None = None
     last: date | None = None
+    is_folded: bool = False
 
     @property
     def view(self) -> str:
@@ -120,7 +124,7 @@ def explain_unknown(found: Report) -> Iterator[Sentence]:
         text = " ".join([*unknown, needed])
     else:
         return
-    yield Sentence("Whether this is unusual is unknown.", text, "runs")
+    yield Sentence("Whether this is unusual is unknown.", text, "runs", is_folded=True)
 
 
 def _versions(topology: str, days: Days) -> Iterator[Sentence]:

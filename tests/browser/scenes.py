@@ -158,6 +158,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("report-messages", "analytics:report_messages", query={"kind": "retried"})
+    scene.add("report-retries", "analytics:reports", query={"view": "retries", "range": "28"})
     rows.alerts()
     scene.add("alerts", "alerts")
     scene.add("webhooks", "webhooks")
