@@ -10,6 +10,8 @@ from pydantic import BaseModel as Schema
 from pydantic import ConfigDict, Field
 
 Item = TypeVar("Item")
+# Most ids in a request; one of changes is one transaction.
+MOST_IDS = 1000
 # Id of a row; a larger number does not fit into the database.
 RowId: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -214,6 +216,18 @@ class WaitingPage(Page[WaitingMessage]):
     doubts: list[str]
 
 
+class WaitingSummary(Schema):
+    """The last line of `scheduled --json`. `counted_to` and more are that many, or more."""
+
+    kind: str
+    waiting: int
+    overdue: int
+    stuck: int
+    matching: int | None
+    counted_to: int
+    incomplete: list[dict[str, Any]]
+
+
 class Retry(WaitingMessage):
     """`round` numbers its trips through the delay; `of` is null where only its consumer knows."""
 
@@ -229,7 +243,7 @@ class ChangeRequest(Body):
     """
 
     kind: str
-    messages: list[RowId] = Field(min_length=1, max_length=200)
+    messages: list[RowId] = Field(min_length=1, max_length=MOST_IDS)
     to: str = ""
     confirm: str = ""
 
@@ -242,6 +256,14 @@ class ChangeVerdict(Schema):
     takes_effect_at: datetime | None
     publishes_copy: bool
     other_messages: int
+
+
+class ChangeVerdicts(Schema):
+    """`sentences` are what the command prints. One that `is_risky` needs the name everywhere."""
+
+    verdicts: list[ChangeVerdict]
+    sentences: list[str]
+    is_risky: bool
 
 
 class ScheduledChange(Schema):
@@ -261,6 +283,7 @@ class ScheduledChange(Schema):
     ended_at: str | None
     may_be_duplicated: bool
     error: str
+    can_be_undone: bool
 
 
 class Publishing(Body):

@@ -18,6 +18,7 @@ from ninja.security import HttpBearer
 
 from analytics.nightly import DayRefused
 from analytics.results.annotations import AnnotationError
+from analytics.scheduled.queries.listing import AmbiguousId
 from analytics.search.query import QueryError
 from delayboard.alerts.messages import AddressRefused
 from delayboard.api.problem import MEDIA_TYPE, STATUSES, Problem, answer_problem
@@ -64,6 +65,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (BrokerUnknown, 503),
     (BrokerError, 503),
     (QueryError, 422),
+    (AmbiguousId, 422),
     (FieldError, 422),
     (MomentError, 422),
     (DayRefused, 422),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,10 +17,11 @@ from typing import Any, TypeAlias
 
 import orjson
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
+from analytics.scheduled.queries.filter import Filter
 from delayboard.changes.check import (
     LEAD,
     ChangeVerdict,
@@ -42,6 +43,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.management.client import Management
 from topology.content.export_format import format_moment
 from topology.content.text import count_of
+from topology.database.paging import row_number
 from topology.definitions import INTERCEPTION_PREFIX, Binding
 from topology.delays import format_delay
 from topology.models import Broker, Topology, Work, WorkState
@@ -213,7 +215,59 @@ def make_record(row: ScheduledChange) -> dict[str, Any]:
         "ended_at": format_moment(row.ended_at),
         "may_be_duplicated": row.may_be_duplicated,
         "error": row.error,
+        "can_be_undone": row.can_be_undone,
     }
+
+
+def find_changes(filters: Filter, names: Collection[str]) -> QuerySet[ScheduledChange]:
+    """The changes that match, the newest first; `filters` are of messages, by the due time.
+
+    A name is the number of a change, or the id of its message.
+    """
+    wanted: dict[str, Any] = {
+        "topology__slug": filters.topology,
+        "destination": filters.destination,
+        "due_at__gte": filters.from_at,
+        "due_at__lt": filters.until_at,
+    }
+    rows = ScheduledChange.objects.select_related("broker", "topology").order_by("-pk")
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    if not names:
+        return rows
+    numbers = {number for name in names if (number := row_number(name)) is not None}
+    named = Q(key__in=names) | Q(message__correlation_id__in=names)
+    return rows.filter(named | Q(pk__in=numbers))
+
+
+def describe_verdicts(
+    verdicts: Sequence[ChangeVerdict], kind: ChangeKind, new_due_at: datetime | None
+) -> list[str]:
+    """A sentence for each message, and for each queue that is intercepted."""
+    lines = [_describe(verdict, kind, new_due_at) for verdict in verdicts]
+    lines += (
+        f"Delayboard intercepts the queue “{one.queue}” from "
+        f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
+        f"UTC. {one.sentence} {one.risk}".rstrip()
+        for one in count_other_messages([one for one in verdicts if not one.problem])
+    )
+    return lines
+
+
+def _describe(verdict: ChangeVerdict, kind: ChangeKind, new_due_at: datetime | None) -> str:
+    row = verdict.row
+    name = f"{row.key} for {row.destination}"
+    if verdict.problem:
+        return f"{name}: cannot be changed. {verdict.problem}"
+    more = " A copy is published at once." if verdict.is_copied else ""
+    if verdict.queue:
+        more = (
+            f" The worker takes {count_of(verdict.others, 'other message')} out of "
+            f"“{verdict.queue}” as well, and puts them back in their places."
+        )
+    if new_due_at:
+        more += f" The message arrives at {new_due_at:%Y-%m-%d %H:%M:%S}."
+    action = kind.value.replace("_", "-")
+    return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{more}"
 
 
 @dataclass(frozen=True)

@@ -45,19 +45,20 @@ def confirm_at(
     slug: str,
     given: Mapping[str, Any],
     nothing: str,
-    call: str = "",
+    more: str = "",
     *,
+    call: str = "",
     is_needed: bool = False,
 ) -> str:
     """The name that the API gets as `confirm`, "" where none was stated.
 
-    Raises CommandError with the sentence of `unconfirmed` after `nothing`.
+    Raises CommandError with the sentence of `unconfirmed` between `nothing` and `more`.
     """
     found = server.get(f"brokers/{quote(slug, safe='')}")
     names = ("name", "environment", "is_production")
     broker = Broker(**{name: found[name] for name in names})
     if refusal := unconfirmed(broker, given, call, is_needed=is_needed):
-        raise CommandError(f"{nothing}{refusal}")
+        raise CommandError(f"{nothing}{refusal}{more}")
     return broker.name if broker.name in given["confirm"] else ""
 
 

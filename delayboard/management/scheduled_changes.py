@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from http.client import CONFLICT
 from itertools import islice
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, CommandParser
-from django.db.models import Q, QuerySet
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.queries.filter import Filter
-from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
-from delayboard.changes.request import count_other_messages, describe, make_record, request, undo
-from delayboard.management.confirmation import add_confirmation, find_user, unconfirmed
-from delayboard.models import ChangeKind, ScheduledChange
+from analytics.scheduled.queries.listing import match_ids
+from delayboard.changes.check import bound_again_when, check, is_read
+from delayboard.changes.request import describe_verdicts, find_changes, make_record, request, undo
+from delayboard.management.confirmation import add_confirmation, confirm_at, find_user, unconfirmed
+from delayboard.models import ChangeKind
 from delayboard.models.scheduled_change import UNDOABLE
 from topology.broker.errors import BrokerError
 from topology.content.export_format import compact_json
-from topology.content.text import count_of
 from topology.database import paging
 from topology.delays import MOMENT_HELP, MomentError, read_moment
 from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
+from topology.management.server import Refused, Server
 from topology.models import Broker
 
 KINDS = {
@@ -47,7 +49,11 @@ OPTIONS = {
 # Most messages of one request, which is one transaction.
 MOST = 1000
 
+NOTHING = "Nothing was changed. "
+SHOWS_WHY = " --dry-run shows why."
+
 Write = Callable[[str], object]
+Row = TypeVar("Row")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -93,96 +99,167 @@ def change(
     `known` are the numbers of the rows that each given id means.
     """
     new_due_at = _read_time(action, given, now)
-    chosen = _choose(rows, known, given)
+    chosen = _choose(rows, attrgetter("pk"), known, given)
     risky = {row.broker for row in chosen if is_read(row) or bound_again_when(row)}
-    users = _permit({row.broker for row in chosen}, given, risky)
+    user = _permit({row.broker for row in chosen}, given, risky)
     kind = KINDS[action]
     try:
         if given["dry_run"]:
             verdicts = check(chosen, kind, now, new_due_at)
         else:
-            verdicts = request(users, chosen, kind, new_due_at)
+            verdicts = request(user, chosen, kind, new_due_at)
     except BrokerError as error:
-        raise command_error(error, "Nothing was changed. ") from error
-    for verdict in verdicts:
-        write(_line(verdict, action, new_due_at))
-    good = [verdict for verdict in verdicts if not verdict.problem]
-    for one in count_other_messages(good):
-        write(
-            f"Delayboard intercepts the queue “{one.queue}” from "
-            f"{one.from_at:%Y-%m-%d %H:%M:%S} until a few seconds after {one.until_at:%H:%M:%S} "
-            f"UTC. {one.sentence} {one.risk}".rstrip()
-        )
-    would = "would be " if given["dry_run"] else ""
-    write(f"{len(good)} of {len(verdicts)} changes {would}requested.")
+        raise command_error(error, NOTHING) from error
+    for line in describe_verdicts(verdicts, kind, new_due_at):
+        write(line)
+    _end([one.problem for one in verdicts], given, write)
+
+
+def change_there(
+    server: Server,
+    action: str,
+    lines: Iterable[Mapping[str, Any]],
+    given: Mapping[str, Any],
+    now: datetime,
+    write: Write,
+) -> None:
+    """The same of messages that the API lists; all brokers are checked before the first change."""
+    _read_time(action, given, now)
+    some = list(islice(lines, given["limit"] or MOST + 1))
+    keys = (
+        (one["id"], one["message_id"] or one["content_id"], one["correlation_id"]) for one in some
+    )
+    chosen = _choose(some, itemgetter("id"), match_ids(keys, given["id"]), given)
+    bodies: dict[str, dict[str, Any]] = {}
+    for one in chosen:
+        new: dict[str, Any] = {"kind": KINDS[action].value, "messages": [], "to": given["to"] or ""}
+        bodies.setdefault(one["broker"], new)["messages"].append(one["id"])
+    path, answers, problems = "scheduled/changes", {}, list[str]()
+    try:
+        for slug, body in bodies.items():
+            answers[slug] = server.post(path, body, {"dry_run": "true"})
+            is_risky = answers[slug]["is_risky"]
+            if not given["dry_run"]:
+                more = SHOWS_WHY if is_risky else ""
+                body["confirm"] = confirm_at(server, slug, given, NOTHING, more, is_needed=is_risky)
+        for slug, body in bodies.items():
+            answer = answers[slug] if given["dry_run"] else server.post(path, body)
+            for line in answer["sentences"]:
+                write(line)
+            problems += (verdict["problem"] for verdict in answer["verdicts"])
+    except Refused as error:
+        nothing = "" if problems else NOTHING
+        raise CommandError(f"{nothing}{error}", returncode=error.returncode) from error
+    _end(problems, given, write)
+
+
+def _end(problems: Sequence[str], given: Mapping[str, Any], write: Write) -> None:
+    """The last line; `problems` has "" for each change that is requested."""
+    good, would = problems.count(""), "would be " if given["dry_run"] else ""
+    write(f"{good} of {len(problems)} changes {would}requested.")
     if not good:
         raise CommandError("No message can be changed.")
-    if len(good) < len(verdicts):
+    if good < len(problems):
         sys.exit(ExitCode.PARTLY)
 
 
-def list_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
-    rows = _matching(given, filters).select_related("topology").order_by("-pk")
-    if names := given["id"]:
-        named = Q(key__in=names) | Q(message__correlation_id__in=names)
-        rows = rows.filter(named | Q(pk__in=_numbers(names)))
-    for row in islice(rows.iterator(), given["limit"]):
+def list_changes(
+    given: Mapping[str, Any], found: Iterable[Mapping[str, Any]], write: Write
+) -> None:
+    for one in islice(found, given["limit"]):
         if given["json"]:
-            write(compact_json(make_record(row)))
+            write(compact_json(one))
             continue
-        until = f", new due time {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
-        doubt = ", may be duplicated" if row.may_be_duplicated else ""
-        due = f"due {row.due_at:%Y-%m-%d %H:%M:%S}"
-        write(f"{row.pk}  {describe(row)}, {due}{until}: {row.status}{doubt}")
+        until = f", new due time {_moment(one['new_due_at'])}" if one["new_due_at"] else ""
+        doubt = ", may be duplicated" if one["may_be_duplicated"] else ""
+        due = f"due {_moment(one['due_at'])}"
+        write(f"{one['id']}  {_describe(one)}, {due}{until}: {one['state']}{doubt}")
 
 
-def _matching(given: Mapping[str, Any], filters: Filter) -> QuerySet[ScheduledChange]:
-    wanted: dict[str, Any] = {
-        "topology__slug": filters.topology,
-        "destination": filters.destination,
-        "due_at__gte": filters.from_at,
-        "due_at__lt": filters.until_at,
-    }
-    rows = ScheduledChange.objects.select_related("broker")
-    return rows.filter(**{name: value for name, value in wanted.items() if value})
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S}"
 
 
-def _numbers(names: Iterable[str]) -> set[int]:
-    return {number for name in names if (number := paging.row_number(name)) is not None}
+def _describe(one: Mapping[str, Any]) -> str:
+    return f"{ChangeKind(one['change']).label} {one['message']} for {one['destination']}"
 
 
-def undo_changes(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
+def undo_here(given: Mapping[str, Any], filters: Filter, write: Write) -> None:
+    found = find_changes(filters, given["id"])
+    user: Any = None
+
+    def permit(slugs: Collection[str]) -> None:
+        nonlocal user
+        user = _permit(set(Broker.objects.filter(slug__in=slugs)), given)
+
+    def undo_one(key: int) -> bool:
+        return undo(user, found.get(pk=key))
+
+    chosen = found.filter(UNDOABLE) if given["all"] else found
+    _undo(given, map(make_record, chosen), permit, undo_one, write)
+
+
+def undo_there(
+    server: Server, values: Mapping[str, Any], given: Mapping[str, Any], write: Write
+) -> None:
+    """The same of changes that the API lists."""
+
+    def permit(slugs: Collection[str]) -> None:
+        for slug in slugs if not given["dry_run"] else ():
+            confirm_at(server, slug, given, NOTHING)
+
+    def undo_one(key: int) -> bool:
+        try:
+            server.post(f"scheduled/changes/{key}/undo")
+        except Refused as error:
+            if error.status != CONFLICT:
+                raise
+            return False
+        return True
+
+    undoable = {"undoable": "true"} if given["all"] else {}
+    found = server.read_pages("scheduled/changes", {**values, **undoable})
+    _undo(given, found, permit, undo_one, write)
+
+
+def _undo(
+    given: Mapping[str, Any],
+    found: Iterable[Mapping[str, Any]],
+    permit: Callable[[Collection[str]], None],
+    undo_one: Callable[[int], bool],
+    write: Write,
+) -> None:
+    """`permit` gets the brokers; `undo_one` says whether it was not too late."""
     if bool(given["id"]) is given["all"]:
         raise BadInput(
             "Select changes with --id, or use --all for every change that can be undone. "
             "`scheduled changes` lists the ids."
         )
-    chosen = UNDOABLE if given["all"] else Q(pk__in=_numbers(given["id"]))
-    found = _matching(given, filters).filter(chosen)
-    known = set(found.values_list("pk", flat=True))
-    rows = list(found[: given["limit"]])
-    if unknown := [text for text in given["id"] if paging.row_number(text) not in known]:
+    numbers = {text: paging.row_number(text) for text in given["id"]}
+    chosen = [one for one in found if given["all"] or one["id"] in numbers.values()]
+    known = {one["id"] for one in chosen}
+    if unknown := [text for text, number in numbers.items() if number not in known]:
         raise BadInput(
             f"No change that matches has the id “{unknown[0]}”. `scheduled changes` lists the ids."
         )
+    rows = sorted(chosen, key=itemgetter("due_at", "id"))[: given["limit"]]
     if not rows:
         raise CommandError("No change can be undone.")
-    user = _permit({row.broker for row in rows}, given)
+    permit({one["broker"] for one in rows})
     if given["dry_run"]:
-        for row in rows:
-            write(f"{row.pk}  {describe(row)}: {row.status}.")
-        number = sum(row.can_be_undone for row in rows)
+        for one in rows:
+            write(f"{one['id']}  {_describe(one)}: {one['state']}.")
+        number = sum(one["can_be_undone"] for one in rows)
         write(f"{number} of {len(rows)} changes would be undone.")
         return
-    late = []
-    for row in rows:
-        if undo(user, row):
-            write(f"{row.pk}  {describe(row)}: undone.")
-        else:
-            late.append(row)
-            write(f"{row.pk}  {describe(row)}: already took effect, or was undone before.")
-    undone = f"{len(rows) - len(late)} of {len(rows)} changes undone."
-    if len(late) == len(rows):
+    late = 0
+    for one in rows:
+        is_undone = undo_one(one["id"])
+        late += not is_undone
+        ending = "undone." if is_undone else "already took effect, or was undone before."
+        write(f"{one['id']}  {_describe(one)}: {ending}")
+    undone = f"{len(rows) - late} of {len(rows)} changes undone."
+    if late == len(rows):
         raise CommandError(undone)
     write(undone)
     if late:
@@ -199,14 +276,17 @@ def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime
 
 
 def _choose(
-    rows: Iterable[ScheduledMessage], known: Mapping[str, Collection[int]], given: Mapping[str, Any]
-) -> list[ScheduledMessage]:
+    rows: Iterable[Row],
+    number_of: Callable[[Row], int],
+    known: Mapping[str, Collection[int]],
+    given: Mapping[str, Any],
+) -> list[Row]:
     if bool(given["id"]) is given["all"]:
         raise BadInput(
             "Select messages with --id, or use --all for every message that matches the filter."
         )
     chosen = list(islice(rows, given["limit"] or MOST + 1))
-    found = {row.pk for row in chosen}
+    found = set(map(number_of, chosen))
     unknown = [name for name in given["id"] if found.isdisjoint(known.get(name, ()))]
     if unknown and not given["limit"]:
         raise BadInput(f"No waiting message that matches has the id “{unknown[0]}”.")
@@ -228,22 +308,5 @@ def _permit(brokers: set[Broker], given: Mapping[str, Any], risky: Collection[Br
         user = find_user(given["user"], broker)
         refusal = unconfirmed(broker, given, is_needed=broker in risky)
         if refusal and not given["dry_run"]:
-            why = " --dry-run shows why." if broker in risky else ""
-            raise CommandError(f"Nothing was changed. {refusal}{why}")
+            raise CommandError(f"{NOTHING}{refusal}{SHOWS_WHY if broker in risky else ''}")
     return user
-
-
-def _line(verdict: ChangeVerdict, action: str, new_due_at: datetime | None) -> str:
-    row = verdict.row
-    name = f"{row.key} for {row.destination}"
-    if verdict.problem:
-        return f"{name}: cannot be changed. {verdict.problem}"
-    copy = " A copy is published at once." if verdict.is_copied else ""
-    if verdict.queue:
-        copy = (
-            f" The worker takes {count_of(verdict.others, 'other message')} out of "
-            f"“{verdict.queue}” as well, and puts them back in their places."
-        )
-    if new_due_at:
-        copy += f" The message arrives at {new_due_at:%Y-%m-%d %H:%M:%S}."
-    return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{copy}"

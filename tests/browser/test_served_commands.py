@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -15,14 +16,21 @@ import pytest
 from django.db import connection
 from pytest_django import Settings
 
+from analytics.models import ScheduledMessage
+from delayboard.models import ScheduledChange
 from delayboard.publishing import publish_job
 from tests.brokers import Vhost
-from tests.builders import make_broker, make_pair, make_user
+from tests.builders import address_of, applied_topology, make_broker, make_pair, make_user
 from tests.commands import Ended, run
-from tests.real_broker import replaying
+from tests.real_broker import changing, replaying
 from tests.site.api_client import api_of
+from tests.topology.builders import a_queue
 from topology import work
+from topology.broker.management.client import Management
+from topology.definitions import Binding
 from topology.models import AuditEntry, Broker, Role, Work
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels.params import KIND, Params, delivery_name
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Run = Callable[..., Ended]
@@ -193,6 +201,58 @@ def test_a_publish_job_is_followed(broker: Broker, vhost: Vhost, elsewhere: Run)
         assert known == found
     assert there.code == here.code == 0
     assert replaying.depth(broker, "orders") == 4
+
+
+def test_waiting_messages_are_listed_and_changed(
+    broker: Broker, vhost: Vhost, elsewhere: Run
+) -> None:
+    params = Params("own", "shop", 12)
+    topology = applied_topology(create_topology(None, broker, KIND, params))
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(a_queue("orders"))
+        management.bind(Binding(delivery_name(params), "orders", "#.orders"))
+    changing.delay(
+        topology, vhost, ((one, "orders", timedelta(minutes=30)) for one in ("m1", "m2", "m3"))
+    )
+    ScheduledMessage.objects.filter(key="m2").update(correlation_id="c2")
+    for code, given in (
+        (0, ("--topology", topology.slug)),
+        (0, ("--json", "--id", "c2", "--id", "m1")),
+        (0, ("--json", "--text", "id:m3")),
+        (2, ("--topology", "gone")),
+        (2, ("--from", "soon")),
+        (2, ("cancel", "--id", "m9", "--dry-run")),
+        (2, ("cancel",)),
+        (0, ("cancel", "--id", "m1", "--dry-run")),
+        (0, ("reschedule", "--all", "--to", "+1h", "--dry-run")),
+        (2, ("deliver-now", "--id", "m1", "--text", "id:m2")),
+    ):
+        there, here = elsewhere("scheduled", *given), run("scheduled", *given)
+        assert re.sub(TIME, "", strip(there).out) == re.sub(TIME, "", strip(here).out), given
+        assert strip(there).err.count("\n") == strip(here).err.count("\n"), given
+        assert there.code == here.code == code, (given, there, here)
+    Broker.objects.update(is_production=True, environment="live")
+    asked = elsewhere("scheduled", "cancel", "--id", "m1", "--id", "m2")
+    assert asked == run("scheduled", "cancel", "--id", "m1", "--id", "m2")
+    assert not ScheduledChange.objects.exists()
+    sure = ("--confirm", broker.name)
+    made = elsewhere("scheduled", "cancel", "--id", "m1", "--id", "m2", *sure)
+    assert (made.code, made.out[-26:]) == (0, "2 of 2 changes requested.\n"), made
+    first, second = ScheduledChange.objects.order_by("pk")
+    assert AuditEntry.objects.filter(action="cancel requested", username="ann").count() == 2
+    lists: list[tuple[str, ...]] = [(), ("--json",), ("--id", "m2"), ("--limit", "1")]
+    dry_runs: list[tuple[str, ...]] = [("--all",), ("--id", f"{first.pk}"), ("--id", "0")]
+    for words in (
+        *(("scheduled", "changes", "--topology", topology.slug, *more) for more in lists),
+        *(("scheduled", "undo", "--dry-run", *more) for more in dry_runs),
+    ):
+        assert strip(elsewhere(*words)) == strip(run(*words)), words
+    assert elsewhere("scheduled", "undo", "--all").code == 1
+    undone = elsewhere("scheduled", "undo", "--id", f"{first.pk}", *sure)
+    assert undone.out == f"{first.pk}  cancel m1 for orders: undone.\n1 of 1 changes undone.\n"
+    late = elsewhere("scheduled", "undo", "--id", f"{first.pk}", *sure)
+    assert strip(late) == strip(run("scheduled", "undo", "--id", f"{first.pk}", *sure))
+    assert (late.code, ScheduledChange.objects.get(pk=second.pk).can_be_undone) == (1, True)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class Server:
         key: str = "",
     ) -> Iterator[bytes]:
         """The lines of an answer, as they arrive. Raises CommandError."""
-        query = f"?{urlencode(values)}" if values else ""
+        query = f"?{urlencode(values, doseq=True)}" if values else ""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         headers |= {"Idempotency-Key": key} if key else {}
         address = f"{self.address}/api/v1/{path}{query}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before
@@ -153,6 +154,22 @@ def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[tuple[Topo
     return [
         (one, unlisted.get(one.pk, 0)) for one in topologies if listed[one.pk] or one.pk in unlisted
     ]
+
+
+def make_summary(brokers: Sequence[Broker], filters: Filter, now: datetime) -> dict[str, Any]:
+    """The last line of `scheduled --json`; `matching` is None where a text is searched."""
+    around = counts.scope(brokers, now, topology_slug=filters.topology)
+    total = counts.of_counts(replace(around, destination=filters.destination), filters)
+    found = doubts(around, brokers, Topology.objects.select_related("broker"))
+    return {
+        "kind": "summary",
+        "waiting": total.waiting,
+        "overdue": total.overdue,
+        "stuck": total.stuck,
+        "matching": None if filters.text else total.matching,
+        "counted_to": counts.MOST,
+        "incomplete": [doubt.record for doubt in found],
+    }
 
 
 def doubts(scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]) -> list[Doubt]:

@@ -117,17 +117,23 @@ def filter_waiting(
 
 
 def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[str, set[int]]:
+    """As `match_ids`, of these rows."""
+    numbers = (number for name in names if (number := paging.row_number(name)) is not None)
+    named = Q(key__in=names) | Q(correlation_id__in=names) | Q(pk__in=numbers)
+    return match_ids(rows.filter(named).values_list("pk", "key", "correlation_id"), names)
+
+
+def match_ids(rows: Iterable[tuple[int, str, str]], names: Collection[str]) -> dict[str, set[int]]:
     """The numbers of the rows that each of these names means; a name of none is omitted.
 
-    A name is a message id, or the content id of a message without one; else a correlation id,
-    which for Celery is the task's id; else the number of a row. Raises AmbiguousId for a name that
-    is the number of one message and the id of another.
+    A row is its number, key and correlation id. A name is a message id, or the content id of a
+    message without one; else a correlation id, which for Celery is the task's id; else the number
+    of a row. Raises AmbiguousId for a name that is the number of one message and the id of another.
     """
     numbers = {name: number for name in names if (number := paging.row_number(name)) is not None}
-    named = Q(key__in=names) | Q(correlation_id__in=names) | Q(pk__in=numbers.values())
     by_name: dict[str, dict[str, set[int]]] = {name: defaultdict(set) for name in names}
     numbered = set()
-    for row_id, *ids in rows.filter(named).values_list("pk", "key", "correlation_id"):
+    for row_id, *ids in rows:
         numbered.add(row_id)
         for kind, name in zip(("key", "correlation"), ids, strict=True):
             if name in by_name:

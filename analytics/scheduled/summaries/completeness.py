@@ -92,6 +92,7 @@ class Doubt:
             "since": self.since.isoformat() if self.since else None,
             "why": list(self.why),
             "difference": self.difference,
+            "sentence": self.sentence,
         }
 
 

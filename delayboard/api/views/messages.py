@@ -13,10 +13,10 @@ from pydantic import Field
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.pages.lines import Reader, ScheduledLine
-from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.pages.scheduled_page import load_list, make_summary
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import Filter, parse
-from analytics.views.scheduled import export_list
+from analytics.views.streaming import download
 from delayboard.api import schemas
 from delayboard.api.guard import answers, list_page, make_page, needs, require_format, require_name
 from delayboard.api.problem import Problem
@@ -24,6 +24,7 @@ from delayboard.changes import request as changes
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read
 from delayboard.dead_letters import retrying
 from delayboard.models import ChangeKind, ScheduledChange
+from delayboard.models.scheduled_change import UNDOABLE
 from topology import access, redaction, snapshots
 from topology.content.export_format import FORMS
 from topology.database.paging import read_page, row_number
@@ -33,6 +34,19 @@ from topology.redaction import Redaction
 
 router = Router()
 PAGE = 100
+
+
+class ChangeFilter(Schema):
+    """The filter of the page; times as there, such as `now`, `+1h` or 2026-12-31T12:00."""
+
+    broker: str = ""
+    topology: str = ""
+    destination: str = ""
+    from_: str = Field(default="", alias="from")
+    until: str = ""
+    id: list[str] = Field(default=[], max_length=schemas.MOST_IDS, description="as of the command")
+    undoable: bool = Field(default=False, description="only changes that can be undone")
+    after: str = ""
 
 
 class MessageFilter(Schema):
@@ -47,6 +61,10 @@ class MessageFilter(Schema):
     overdue: str = Field(default="", description="1: only overdue messages")
     stuck: str = Field(default="", description="1: only messages that RabbitMQ cannot route")
     after: str = ""
+
+
+class MessageExport(MessageFilter):
+    id: list[str] = Field(default=[], max_length=schemas.MOST_IDS, description="as of the command")
 
 
 def _record(line: ScheduledLine) -> dict[str, Any]:
@@ -79,14 +97,26 @@ def list_scheduled(request: HttpRequest, wanted: Query[MessageFilter]) -> Any:
 
 @router.get("/scheduled/export", **answers(Role.VIEWER, "application/x-ndjson", "text/csv"))
 def export_scheduled(
-    request: HttpRequest, wanted: Query[MessageFilter], format: str = "jsonl"
+    request: HttpRequest, wanted: Query[MessageExport], format: str = "jsonl"
 ) -> HttpResponse:
-    """All waiting messages that match, as JSON lines or csv."""
+    """All waiting messages that match, as JSON lines or csv, the soonest due first."""
     now = datetime.now(UTC)
     require_format(format, FORMS)
     brokers, filters, hidden = _read_filter(request, now)
-    answer: Any = export_list(request, brokers, filters, format, now, hidden)
+    rows = listing.filter_waiting(brokers, filters, now)
+    if wanted.id:
+        rows = rows.filter(pk__in=set().union(*listing.read_ids(rows, wanted.id).values()))
+    written = export.write(format, export.lines(rows, filters.query, hidden))
+    answer: Any = download(request, written, format, "scheduled")
     return answer  # type: ignore[no-any-return]
+
+
+@router.get("/scheduled/summary", response=schemas.WaitingSummary, **needs(Role.VIEWER))
+def summarize_scheduled(request: HttpRequest, wanted: Query[MessageFilter]) -> Any:
+    """How many messages wait and match, and why the list may be incomplete."""
+    now = datetime.now(UTC)
+    brokers, filters, _ = _read_filter(request, now)
+    return make_summary(brokers, filters, now)
 
 
 @router.get("/scheduled/{int:message}", response=schemas.WaitingMessage, **needs(Role.VIEWER))
@@ -120,18 +150,17 @@ def list_retrying(request: HttpRequest, wanted: Query[MessageFilter]) -> Any:
 @router.get(
     "/scheduled/changes", response=schemas.Page[schemas.ScheduledChange], **needs(Role.VIEWER)
 )
-def list_changes(request: HttpRequest, broker: str = "", after: str = "") -> Any:
-    """The requested changes, the newest first."""
-    brokers = access.choose_brokers(request).shown
-    rows = ScheduledChange.objects.filter(broker__in=brokers)
-    return make_page(
-        read_page(rows.select_related("broker", "topology"), after, PAGE), changes.make_record
-    )
+def list_changes(request: HttpRequest, wanted: Query[ChangeFilter]) -> Any:
+    """The requested changes that match, the newest first; `id` as of the command."""
+    brokers, filters, _ = _read_filter(request, datetime.now(UTC))
+    rows = changes.find_changes(filters, wanted.id).filter(broker__in=brokers)
+    rows = rows.filter(UNDOABLE) if wanted.undoable else rows
+    return make_page(read_page(rows, wanted.after, PAGE), changes.make_record)
 
 
 @router.post(
     "/scheduled/changes",
-    response={200: list[schemas.ChangeVerdict], 202: list[schemas.ChangeVerdict]},
+    response={200: schemas.ChangeVerdicts, 202: schemas.ChangeVerdicts},
     **needs(Role.OPERATOR, "the broker of the messages"),
 )
 def request_changes(
@@ -153,13 +182,19 @@ def request_changes(
         raise Problem(422, f"Send one of {', '.join(ChangeKind.values)}.", {"kind": body.kind})
     kind = ChangeKind(body.kind)
     to = read_moment(body.to, now) if kind == ChangeKind.RESCHEDULE else None
-    if dry_run:
-        return Status(200, [_show(one) for one in check(rows, kind, now, to)])
     is_risky = any(is_read(row) or bound_again_when(row) for row in rows)
-    require_name(rows[0].broker, body.confirm, is_needed=is_risky)
-    verdicts = changes.request(request.user, rows, kind, to)
-    response["Location"] = "/api/v1/scheduled/changes"
-    return Status(202, [_show(one) for one in verdicts])
+    if dry_run:
+        verdicts = check(rows, kind, now, to)
+    else:
+        require_name(rows[0].broker, body.confirm, is_needed=is_risky)
+        verdicts = changes.request(request.user, rows, kind, to)
+        response["Location"] = "/api/v1/scheduled/changes"
+    document = {
+        "verdicts": [_show(one) for one in verdicts],
+        "sentences": changes.describe_verdicts(verdicts, kind, to),
+        "is_risky": is_risky,
+    }
+    return Status(200 if dry_run else 202, document)
 
 
 @router.post(

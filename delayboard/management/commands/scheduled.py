@@ -5,35 +5,38 @@ Nothing is hidden from whoever has a shell here: redaction rules are for the rol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.pages import export, scheduled_page
-from analytics.scheduled.pages.lines import ScheduledLine
+from analytics.scheduled.pages import export
+from analytics.scheduled.pages.scheduled_page import make_summary
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
-from analytics.scheduled.summaries import counts
-from analytics.scheduled.summaries.counts import MOST
+from delayboard.changes.request import find_changes, make_record
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
 from topology.content.text import make_printable
-from topology.delays import MOMENT_HELP, format_delay
-from topology.management.command import BoardCommand
+from topology.delays import MOMENT_HELP, format_delay, format_span
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_topology
-from topology.models import Broker, Topology
+from topology.management.server import ServedCommand, Server
+from topology.models import Broker
 
 HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "message")
 NARROW = 60
+MS = timedelta(milliseconds=1)
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "List waiting messages in due order. Warnings about missing messages go to stderr; with "
         "--json also to the last line, with the kind “summary”, where a number above counted_to "
@@ -62,63 +65,76 @@ class Command(BoardCommand):
             "--limit", type=int, help="maximum number of messages or changes; default: all"
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def work(self, options: Mapping[str, Any]) -> None:
         now = datetime.now(UTC)
-        filters = _make_filter(options, now)
-        if options["limit"] is not None and options["limit"] < 1:
-            raise BadInput("--limit needs a number from 1 on.")
+        filters = _read_filter(options, now)
+        if filters.topology:
+            find_topology(filters.topology)
         brokers = list(Broker.objects.all())
         rows = listing.filter_waiting(brokers, filters, now)
         action, write = options["action"], self.stdout.write
-        scheduled_changes.refuse_unknown_options(action, options)
+        if action == "changes":
+            changes = find_changes(filters, options["id"])
+            scheduled_changes.list_changes(options, map(make_record, changes.iterator()), write)
+            return
+        if action == "undo":
+            scheduled_changes.undo_here(options, filters, write)
+            return
         known = _read_ids(rows, options["id"])
         if options["id"]:
             rows = rows.filter(pk__in=set().union(*known.values()))
+        found = export.lines(rows, filters.query, None)
         if action in scheduled_changes.KINDS:
-            chosen = (line.row for line in export.lines(rows, filters.query, None))
+            chosen = (line.row for line in found)
             scheduled_changes.change(action, chosen, known, options, now, write)
-        elif action == "changes":
-            scheduled_changes.list_changes(options, filters, write)
-        elif action == "undo":
-            scheduled_changes.undo_changes(options, filters, write)
         else:
-            self._list(options, filters, brokers, rows, now)
+            self._list(
+                options, map(export.record, found), partial(make_summary, brokers, filters, now)
+            )
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC)
+        filters = _read_filter(options, now)
+        if options["user"]:
+            raise BadInput("--user is for the host. The token of --server decides who acts.")
+        if filters.topology:
+            server.get(f"topologies/{quote(filters.topology, safe='')}")
+        action, write = options["action"], self.stdout.write
+        values = filters.as_values() | {"id": options["id"]}
+        if action == "changes":
+            found = server.read_pages("scheduled/changes", values)
+            scheduled_changes.list_changes(options, found, write)
+        elif action == "undo":
+            scheduled_changes.undo_there(server, values, options, write)
+        else:
+            lines = map(json.loads, server.read("GET", "scheduled/export", values))
+            if action in scheduled_changes.KINDS:
+                scheduled_changes.change_there(server, action, lines, options, now, write)
+            else:
+                self._list(
+                    options, lines, partial(server.get, "scheduled/summary", filters.as_values())
+                )
 
     def _list(
         self,
-        options: dict[str, Any],
-        filters: Filter,
-        brokers: list[Broker],
-        rows: QuerySet[ScheduledMessage],
-        now: datetime,
+        options: Mapping[str, Any],
+        found: Iterable[dict[str, Any]],
+        summarize: Callable[[], dict[str, Any]],
     ) -> None:
-        lines = islice(export.lines(rows, filters.query, None), options["limit"])
+        lines = islice(found, options["limit"])
         if options["json"]:
             for line in lines:
-                self.stdout.write(compact_json({"kind": "message"} | export.record(line)))
+                self.stdout.write(compact_json({"kind": "message"} | line))
         else:
             self.stdout.write(_columns(HEADS))
             for line in lines:
                 self.stdout.write(_columns(_cells(line)))
-        scope = counts.scope(
-            brokers, now, topology_slug=filters.topology, destination=filters.destination
-        )
-        around = counts.scope(brokers, now, topology_slug=filters.topology)
-        doubts = scheduled_page.doubts(around, brokers, Topology.objects.select_related("broker"))
-        for doubt in doubts:
-            self.stderr.write(f"{doubt.topology.slug}: {doubt.sentence}")
+        summary = summarize()
+        for doubt in summary["incomplete"]:
+            self.stderr.write(f"{doubt['topology']}: {doubt['sentence']}")
         if options["json"]:
-            total = counts.of_counts(scope, filters)
-            values = {
-                "kind": "summary",
-                "waiting": total.waiting,
-                "overdue": total.overdue,
-                "stuck": total.stuck,
-                "matching": None if filters.text or options["id"] else total.matching,
-                "counted_to": MOST,
-                "incomplete": [doubt.record for doubt in doubts],
-            }
-            self.stdout.write(compact_json(values))
+            matching = None if options["id"] else summary["matching"]
+            self.stdout.write(compact_json(summary | {"matching": matching}))
 
 
 def _read_ids(rows: QuerySet[ScheduledMessage], names: Sequence[str]) -> dict[str, set[int]]:
@@ -128,27 +144,29 @@ def _read_ids(rows: QuerySet[ScheduledMessage], names: Sequence[str]) -> dict[st
         raise BadInput(f"--id: {error}") from error
 
 
-def _make_filter(options: dict[str, Any], now: datetime) -> Filter:
+def _read_filter(options: Mapping[str, Any], now: datetime) -> Filter:
+    """Raises BadInput, also for an option that the action does not accept."""
     values = {name: options[name] for name in NAMES}
     flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
     filters = parse(values | flags, now)
     if filters.problems:
         raise BadInput(" ".join(f"--{name}: {why}" for name, why in filters.problems.items()))
-    if filters.topology:
-        find_topology(filters.topology)
+    if options["limit"] is not None and options["limit"] < 1:
+        raise BadInput("--limit needs a number from 1 on.")
+    scheduled_changes.refuse_unknown_options(options["action"], options)
     return filters
 
 
-def _cells(line: ScheduledLine) -> tuple[str, ...]:
-    row = line.row
+def _cells(line: Mapping[str, Any]) -> tuple[str, ...]:
+    late_ms, due_at = line["overdue_ms"], line["due_at"]
     return (
-        f"{row.due_at:%Y-%m-%d %H:%M:%S}",
-        line.state,
-        line.overdue_words,
-        row.destination,
-        row.topology.slug if row.topology else "",
-        format_delay(row.requested_delay),
-        row.key,
+        f"{datetime.fromisoformat(due_at):%Y-%m-%d %H:%M:%S}" if due_at else "",
+        line["state"],
+        format_span(late_ms * MS) if late_ms else "",
+        line["destination"],
+        line["topology"],
+        format_delay(line["requested_delay_ms"] * MS),
+        line["message_id"] or line["content_id"],
     )
 
 
