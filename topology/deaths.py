@@ -140,7 +140,8 @@ def _read_entry(entry: Mapping[str, Any]) -> tuple[Death, list[str]]:
 
 
 def _oldest_first(deaths: list[Death], headers: Headers) -> tuple[Death, ...]:
-    """By first time; within one second x-first-death-* goes first, then the list from its end.
+    """Sort deaths by first time; within one second x-first-death-* goes first, then the list from
+    its end.
 
     The list is ordered by recency of the LAST death, so within a second its reverse is
     only a guess, and marked as one.

@@ -191,8 +191,9 @@ class Queue:
 
     @property
     def deletes_after(self) -> timedelta | None:
-        """After what time RabbitMQ deletes a message of it: a TTL without a dead-letter exchange
-        is no delay. None where no message is deleted by its age."""
+        """The time after which RabbitMQ deletes a message of the queue: a TTL without a dead-letter
+        exchange is no delay. None where no message is deleted by its age.
+        """
         return self.message_ttl if self.dead_letter_exchange is None else None
 
     @property
@@ -206,7 +207,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Binding:
-    """From an exchange to a queue or to another exchange."""
+    """A binding from an exchange to a queue or to another exchange."""
 
     source: str
     destination: str
@@ -337,7 +338,7 @@ class Definitions:
         return self.dying.get(exchange, ())
 
     def only(self, identities: Iterable[Identity]) -> Definitions:
-        """Those of these objects that exist."""
+        """The definitions of those of these objects that exist."""
         found = (self.get(identity) for identity in identities)
         return Definitions.of(obj for obj in found if obj is not None)
 

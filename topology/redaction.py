@@ -78,7 +78,9 @@ class Redaction:
         return any(fits(pattern, each) for pattern in patterns for each in names)
 
     def hides_body_path(self, path: str) -> bool:
-        """Of names joined by dots, such as `order.amount` or `items[0].card`."""
+        """Whether a rule hides the path: names joined by dots, such as `order.amount` or
+        `items[0].card`.
+        """
         plain = _INDEX.sub("", path).casefold()
         return any(
             fits(glob.split("*"), plain) for pattern in self.body_paths for glob in _globs(pattern)
@@ -181,7 +183,7 @@ def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Redact
 
 
 def _redaction(rules: Sequence[tuple[str, str]], places: Sequence[Place]) -> Redaction:
-    """Of (kind, pattern)."""
+    """The redaction of rules as (kind, pattern)."""
     if not rules:
         return NOTHING
     patterns: dict[str, list[str]] = {kind: [] for kind in RedactionKind.values}

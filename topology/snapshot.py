@@ -113,7 +113,7 @@ class Snapshot:
         return at is not None and self.taken_at - at >= timedelta(minutes=1)
 
     def trend_of(self, queue: str) -> QueueNumbers | None:
-        """Its numbers of a minute ago or more, None where they are not known."""
+        """The numbers of a minute ago or more, None where they are not known."""
         return self.earlier.get(queue) if self.has_trend else None
 
     def count_waiting(self, queue: Queue) -> tuple[int | None, datetime | None]:

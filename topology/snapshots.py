@@ -125,7 +125,7 @@ def latest(broker_id: int) -> Latest | None:
 
 
 def silent(brokers: Iterable[Broker]) -> list[Broker]:
-    """Those that do not answer now, or did not within the last minute.
+    """The brokers that do not answer now, or did not within the last minute.
 
     Nobody waits for that: a poll is begun where nothing is known that is young enough, and one
     that takes too long is an answer too.
@@ -145,7 +145,9 @@ def _is_silent(broker: Broker) -> bool:
 
 
 def forget(broker_id: int) -> None:
-    """After an address changed: numbers of another broker must not be shown."""
+    """Delete what is known of a broker whose address changed: numbers of another one must not be
+    shown.
+    """
     with _guard:
         _latest.pop(broker_id, None)
         _polls.pop(broker_id, None)
@@ -278,7 +280,7 @@ def _next_poll(broker_id: int, running: _Poll) -> _Poll:
 
 
 def _poll_broker(broker_id: int, poll: _Poll) -> Latest:
-    """In the poll's thread. What a later poll or `forget` made void is not kept."""
+    """Poll, in the poll's thread. What a later poll or `forget` made void is not kept."""
     result = None
     try:
         with Management(poll.address) as management:
@@ -355,7 +357,7 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
 
 
 def _usual(known: Latest | None) -> float:
-    """Until how many seconds a poll of a slow broker is on its way and not late; else 0."""
+    """Seconds up to which a poll of a slow broker is on its way and not late; else 0."""
     return LATER_THAN_EVER * known.slow_seconds if known else 0.0
 
 

@@ -305,7 +305,7 @@ def leased(kind: str) -> set[int]:
 
 
 def _spread(subjects: Sequence[int], number: int) -> list[int]:
-    """So many at most, evenly: those beside each other are often of one kind."""
+    """At most so many of these, spread evenly: those beside each other are often of one kind."""
     number = max(0, min(number, len(subjects)))
     return [subjects[place * len(subjects) // number] for place in range(number)]
 
@@ -331,7 +331,7 @@ def _free() -> Q:
 
 
 def _is_left() -> Q:
-    """Its holder died, or let its lease run out."""
+    """The condition that the holder died, or let its lease run out."""
     return Q(state=WorkState.RUNNING, leased_until_at__lte=Now())
 
 

@@ -81,7 +81,7 @@ class Address:
 
     @property
     def account(self) -> str:
-        """Who Delayboard is to RabbitMQ, for a sentence."""
+        """The account of Delayboard in RabbitMQ, for a sentence."""
         match self.sign_in:
             case SignIn.CERTIFICATE:
                 return "the client certificate"

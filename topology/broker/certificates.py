@@ -25,7 +25,7 @@ class Certificate:
 
 @lru_cache(maxsize=64)
 def read_certificates(pem: str) -> Sequence[Certificate]:
-    """Of all certificates in the text, in order. Raises AddressError."""
+    """Read all certificates in the text, in order. Raises AddressError."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
         return [Certificate(x.subject.rfc4514_string(), x.not_valid_after_utc) for x in found]

@@ -35,7 +35,8 @@ _failures: dict[str, Failure] = {}
 
 
 def order_nodes(nodes: Sequence[Address], protocol: Protocol) -> Sequence[Address]:
-    """As they are to be tried: those that did not answer lately last, the latest at the end.
+    """The addresses in the order to try: those that did not answer lately last, the latest at the
+    end.
 
     Another process's experience counts as older than that of this one.
     """

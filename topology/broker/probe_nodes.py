@@ -79,7 +79,7 @@ def _probe_amqp(node: Address) -> _View:
 
 
 def _probe_management(node: Address) -> _View:
-    """Without the tag “monitoring” RabbitMQ does not say which nodes run."""
+    """Ask an address which nodes run; without the tag “monitoring” RabbitMQ does not say it."""
     try:
         with Management(node, seconds=PROBE_SECONDS) as management:
             states = management.nodes()

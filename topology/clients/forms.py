@@ -1,4 +1,4 @@
-"""In what form a library writes a value: a trace, an address, a count. None is for no value."""
+"""Forms in which a library writes a value: a trace, an address, a count. None is for no value."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def first_line(text: str) -> str:
 
 
 def name_of_type(text: str) -> str:
-    """Without the assembly, and of several the first: “Shop.Placed, Shop, Version=1;…”."""
+    """The type without its assembly, the first of several: “Shop.Placed, Shop, Version=1;…”."""
     return text.split(";")[0].split(",")[0].strip()
 
 
@@ -123,7 +123,7 @@ def _read_number(value: Any) -> int | None:
 
 
 def _count_failures(value: Any) -> int | None:
-    """Of n failures before, the attempt that failed is the next one."""
+    """The attempt that failed: the one after n failures before."""
     failures = _read_number(value)
     return None if failures is None else failures + 1
 

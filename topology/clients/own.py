@@ -56,7 +56,7 @@ def _list_pointers(own: Convention) -> Iterator[Pointer]:
 
 
 def write_convention(own: Convention) -> str:
-    """Its TOML, in the form of the built-in ones."""
+    """Write a convention as TOML, in the form of the built-in ones."""
     lines = [f"name = {_quote(own.name)}"]
     if own.source:
         lines.append(f"source = {_quote(own.source)}")
@@ -88,7 +88,7 @@ def _write_list(texts: Iterable[str]) -> str:
 
 
 def write_fact(fact: Fact) -> str:
-    """Its pointer and its form, as a convention states them."""
+    """Write the pointer and the form of a fact, as a convention states them."""
     return write_pointer(fact.pointer) + ("" if fact.form == "text" else f" | {fact.form}")
 
 

@@ -167,8 +167,8 @@ def _inflate(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
 
 
 def _piece(body: bytes, place: int, wbits: int, room: int) -> tuple[bytes, int, bool]:
-    """At most `room` bytes decompressed from `place` on, the end position, and whether it is the
-    end of a part. Raises zlib.error.
+    """Decompress at most `room` bytes from `place` on; also returns the end position, and whether
+    it is the end of a part. Raises zlib.error.
 
     Input is fed in pieces: zlib copies everything behind the end of a part each time.
     """

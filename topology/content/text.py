@@ -86,7 +86,7 @@ def is_printable(sign: str) -> bool:
 
 
 def make_printable(text: str, most: int = 200) -> str:
-    """At most so many characters on one line, with nothing that a terminal would obey."""
+    """The text on one line, cut to so many characters, with nothing that a terminal would obey."""
     shown = "".join(sign if is_printable(sign) else "�" for sign in text)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
@@ -97,7 +97,9 @@ def count_text(number: int | None) -> str:
 
 
 def count_of(number: int, noun: str, verb: str = "") -> str:
-    """Such as "1 message" and "1 200 messages", or with "is" "1 message is", "2 messages are"."""
+    """A number with its noun: "1 message", "1 200 messages"; with "is" "1 message is", "2 messages
+    are".
+    """
     if number == 1:
         return f"1 {noun} {verb}".rstrip()
     verbs = _PLURALS.get(verb, verb.removesuffix("s"))

@@ -8,7 +8,7 @@ from django.db.models import BooleanField, F, Func, Q
 
 
 def match_keys(keys: Collection[int], name: str = "pk") -> Q | Func:
-    """To filter by: the column is one of these numbers, of which there is at least one.
+    """The condition that the column is one of these numbers, of which there is at least one.
 
     Most often they are a range, which costs the database much less than a list.
     """

@@ -102,7 +102,7 @@ class Permissions:
 def of_publisher(
     pattern: Pattern, params: Any, found: Definitions, *, declares: bool = False
 ) -> Permissions:
-    """To publish new messages and messages with any delay that is available.
+    """Permissions to publish new messages and messages with any delay that is available.
 
     `found` is what the vhost has; where no destination is bound yet, the name is DESTINATION.
     `declares`: also to declare and bind the topology, and what leads to its destinations.
@@ -119,9 +119,10 @@ def of_publisher(
 def of_consumer(
     pattern: Pattern, params: Any, found: Definitions, *, declares: bool = False
 ) -> Permissions:
-    """To consume, ack and reject, and to publish what failed where the consumer does so: again with
-    a delay, or for good to a queue for people. Of a chain of others nothing shows who publishes
-    into it, so the consumer may."""
+    """Permissions to consume, ack and reject, and to publish what failed where the consumer does
+    so: again with a delay, or for good to a queue for people. In a chain of others nothing shows
+    who publishes, so the consumer may.
+    """
     reach = _Reach(pattern, params, found)
     permissions = Permissions()
     permissions.consume(reach.ends)
@@ -145,8 +146,9 @@ def of_consumer(
 def of_delayboard(
     pattern: Pattern, params: Any, found: Definitions, objects: Definitions
 ) -> Permissions:
-    """To apply, record, publish, park, replay, change, migrate, replace and delete; `objects` are
-    the topology's and its tap's."""
+    """Permissions to apply, record, publish, park, replay, change, migrate, replace and delete;
+    `objects` are the topology's and its tap's.
+    """
     reach = _Reach(pattern, params, found)
     permissions = reach.permit_routes(any_delay=True)
     probe = PROBE_PREFIX + ANY_TEXT
@@ -250,7 +252,7 @@ class _Reach:
 
     @property
     def failed(self) -> list[str]:
-        """Those, and the queues into which the ends dead-letter."""
+        """These queues, and the queues into which the ends dead-letter."""
         found = self.parking
         for queue in filter(None, map(self._whole.queue, self.ends)):
             if exchange := queue.dead_letter_exchange:
@@ -272,7 +274,9 @@ class _Reach:
         return permissions
 
     def permit(self, route: Route, delay: timedelta, *, any_delay: bool) -> Permissions:
-        """To declare and publish as the route says, and to its destinations without a delay."""
+        """Permissions to declare and publish as the route says, and to its destinations without a
+        delay.
+        """
         permissions = Permissions()
         shown = delay if any_delay else None
         permissions.declare(_stand_for_all(one, shown) for one in route.declares)
@@ -367,6 +371,6 @@ def _factor(names: Sequence[str]) -> str:
 
 
 def _escape(name: str) -> str:
-    """Only what PCRE reads as more than itself, so that a person can read the rest."""
+    """Escape only what PCRE reads as more than itself, so that a person can read the rest."""
     stated = re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
     return stated.replace(ANY_NUMBER, "[0-9]+").replace(ANY_TEXT, ".*")

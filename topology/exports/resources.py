@@ -134,7 +134,7 @@ def _flags(durable: bool, auto_delete: bool) -> Iterator[str]:
 
 
 def _arguments(arguments: Mapping[str, ArgumentValue]) -> list[str]:
-    """As JSON, which keeps numbers."""
+    """Write arguments as JSON, which keeps numbers."""
     given = json.dumps(dict(arguments), ensure_ascii=False, sort_keys=True)
     return [f"arguments_json = {_text(given)}"] if arguments else []
 

@@ -90,11 +90,13 @@ class Context:
         return self.snapshot.numbers.get(queue.name, QueueNumbers())
 
     def earlier_numbers(self, queue: Queue) -> QueueNumbers | None:
-        """Those of a minute ago or more; None where nobody looked, or the queue is younger."""
+        """The numbers of a minute ago or more; None where they are not known, or the queue is
+        younger.
+        """
         return self.snapshot.earlier.get(queue.name) if self.snapshot.has_trend else None
 
     def reports(self, rule: str) -> Iterator[tuple[Queue, Report]]:
-        """Those for a rule, of queues that hold messages; taps too."""
+        """The reports for a rule, of queues that hold messages, taps included."""
         for report in self.snapshot.reports:
             one = self.snapshot.declared.queue(report.queue)
             if report.rule == rule and one is not None and self.numbers(one).messages != 0:
@@ -102,7 +104,7 @@ class Context:
 
     @cached_property
     def queues(self) -> Sequence[Queue]:
-        """By name."""
+        """The queues, sorted by name."""
         return sorted(self.index.queues.values(), key=lambda queue: queue.name)
 
     @cached_property
@@ -219,7 +221,7 @@ class Context:
         return queue.name in self.ends.consumed
 
     def set_by(self, queue: Queue, argument: str) -> str:
-        """Who gives the value that is in force: "argument", or the policy by its name."""
+        """The source of the value in force: "argument", or the name of the policy."""
         if argument not in queue.arguments:
             return ""
         given = self.snapshot.policy_arguments.get(queue.name, Arguments()).get(argument)
@@ -323,7 +325,7 @@ class Context:
         return Evidence(queue.identity, argument, value, self.set_by(queue, argument), sentence)
 
     def evidence_of(self, obj: Identity, argument: str, value: str, sentence: str) -> Evidence:
-        """Of anything but a queue; operator policies give exchanges nothing."""
+        """The evidence of an object that is no queue; operator policies give exchanges nothing."""
         declared = self.snapshot.declared.get(obj)
         set_by = ""
         if isinstance(declared, Exchange):

@@ -96,7 +96,7 @@ class Severity(IntEnum):
 
     @property
     def level(self) -> str:
-        """As SARIF has it."""
+        """The severity as SARIF names it."""
         return {1: "note", 2: "warning", 3: "warning"}.get(self, "error")
 
     @property
@@ -106,8 +106,9 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Count:
-    """So many findings of a severity; `key` is its name in an address, `mark` its shape and colour
-    among the site's states."""
+    """The number of findings of a severity; `key` is its name in an address, `mark` its shape and
+    colour among the site's states.
+    """
 
     key: str
     label: str
@@ -133,7 +134,7 @@ def describe_blanks(commands: Iterable[str]) -> str:
 
 
 def name_dead_letter_queue(name: str) -> str:
-    """For the dead letters of this queue or exchange; a blank where no such name is possible."""
+    """A name for a dead-letter queue of this queue or exchange; a blank where none is possible."""
     made = f"{name}-dead-letters"
     return made if len(made.encode()) <= LONGEST_NAME_BYTES else TARGET_QUEUE
 

@@ -42,7 +42,7 @@ class Remedy:
 
     @property
     def label(self) -> str:
-        """Its button."""
+        """The label of the button."""
         exchanges, queues = self.objects.exchanges, self.objects.queues
         kinds = [word for word, found in (("exchange", exchanges), ("queue", queues)) if found]
         if not kinds and self.objects.bindings:
@@ -57,7 +57,7 @@ class Remedy:
 
     @property
     def identities(self) -> frozenset[Identity]:
-        """Of the objects that it declares."""
+        """Identities of the objects that the remedy declares."""
         return frozenset(one.identity for one in (*self.objects, *self.replaced))
 
 

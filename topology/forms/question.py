@@ -47,7 +47,7 @@ class QuestionForm(forms.Form):
     )
 
     def question(self) -> Question:
-        """Of a valid form."""
+        """The question of a valid form."""
         data = self.cleaned_data
         return Question(
             exchange=data["exchange"],

@@ -78,7 +78,7 @@ class Rung:
 
     @property
     def words(self) -> str:
-        """Its state in words; "" while nothing is known but the plan."""
+        """The state in words; "" while nothing is known but the plan."""
         notes = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
         if self.is_off:
             notes.append(f"TTL {format_span(self.ttl)} instead of {format_span(self.proper)}")
@@ -171,13 +171,15 @@ class Ladder:
 
     @property
     def keeps(self) -> bool:
-        """Its levels keep what nobody takes (at-least-once), instead of losing it."""
+        """Whether the levels keep what nobody takes (at-least-once), instead of losing it."""
         arguments = (rung.queue.arguments for rung in self.rungs if rung.queue is not None)
         return any(one.text("x-dead-letter-strategy") == "at-least-once" for one in arguments)
 
 
 def fold(ladder: Ladder) -> Ladder:
-    """Without the levels that hold and receive nothing; the highest and the lowest remain."""
+    """The ladder without the levels that hold and receive nothing; the highest and the lowest
+    remain.
+    """
     if not ladder.is_seen or ladder.is_absent:
         return ladder
     ends = (ladder.rungs[0], ladder.rungs[-1])

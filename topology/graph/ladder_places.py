@@ -138,7 +138,9 @@ class PlacedLadder:
 
 
 def place_ladder(ladder: Ladder) -> PlacedLadder:
-    """As high as its levels need; 28 fit on a laptop screen. Ends with problems come first."""
+    """Place the ladder, as high as its levels need; 28 fit on a laptop screen. Ends with problems
+    come first.
+    """
     number = len(ladder.rungs)
     pitch, height = next((pitch, high) for most, pitch, high in PITCHES if number <= most)
     ends = sorted(ladder.destinations, key=lambda end: TROUBLE.get(end.mark, 2))

@@ -178,7 +178,7 @@ def _numbers(box: Box, y: float) -> str:
 
 
 def _signs(box: Box) -> str:
-    """On the upper border."""
+    """Draw the signs on the upper border."""
     return signs(box.left + box.width - (28 if box.node.kind == "exchange" else 18), box.top)
 
 

@@ -73,7 +73,7 @@ class Overview:
     total: int
 
     def list_targets(self) -> Mapping[str, Sequence[str]]:
-        """By key the titles of what a card leads to."""
+        """Key of a card -> titles of the cards to which it leads."""
         titles = {card.key: card.title for card in self.cards}
         found: dict[str, set[str]] = {}
         for edge in self.edges:

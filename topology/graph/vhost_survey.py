@@ -1,4 +1,4 @@
-"""Who owns what in a vhost: its exchanges and queues by group, and all arrows between them."""
+"""The owners of a virtual host's exchanges and queues, by group, and all arrows between them."""
 
 from __future__ import annotations
 

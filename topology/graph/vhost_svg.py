@@ -54,7 +54,7 @@ def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
 
 
 def _node(card: Card) -> Node:
-    """As a queue with numbers is measured, or one without."""
+    """A box with the size of a queue with or without numbers."""
     is_tall = card.shape in ("group", "queue")
     numbers = QueueNumbers(card.messages) if is_tall else None
     small = (card.kind, describe_objects(card), SHORT.get(card.mark, ""))

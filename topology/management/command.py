@@ -36,7 +36,7 @@ class BoardCommand(BaseCommand):
     requires_system_checks: list[str] | tuple[str, ...] | Literal["__all__"] = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """As Django's, which would print the errors. Raises CommandError."""
+        """Run the command as Django does, without printing errors. Raises CommandError."""
         parser = self.create_parser(argv[0], argv[1])
         try:
             options = vars(parser.parse_args(argv[2:]))

@@ -48,7 +48,8 @@ def read_json(file: str) -> Any:
 
 
 def read_snapshots(source: str, version: str = "") -> dict[str, Snapshot]:
-    """By vhost, of a file, - for standard input, or a broker's slug.
+    """Read snapshots by virtual host from a file, from standard input (-), or from the broker with
+    a slug.
 
     `version` is that of RabbitMQ for a file that does not name it. Raises BadInput and Unreachable.
     """

@@ -47,7 +47,7 @@ class TopologyCommand(ServedCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def add_confirmation(self, parser: CommandParser, dry_run: str, confirm: str) -> None:
-        """Of a command that changes the broker."""
+        """Add the options for confirmation to a command that changes the broker."""
         parser.add_argument("--dry-run", action="store_true", help=dry_run)
         parser.add_argument("--confirm", default="", metavar="NAME", help=confirm)
 

@@ -1,4 +1,4 @@
-"""Who did what, when, to which broker, and how it ended."""
+"""Audit entries: who did what, when, to which broker, and how it ended."""
 
 from __future__ import annotations
 

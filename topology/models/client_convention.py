@@ -54,7 +54,7 @@ class ClientConvention(models.Model):
 
 
 def read_conventions(broker: Broker | int, at: datetime | None = None) -> tuple[Convention, ...]:
-    """Those in force at the broker, for `topology.clients.describe`; at this time, or now."""
+    """The conventions in force at the broker, now or at a time, for `topology.clients.describe`."""
     in_force = Q(retired_at=None) if at is None else Q(retired_at=None) | Q(retired_at__gt=at)
     rows = ClientConvention.objects.filter(in_force, broker=broker)
     rows = rows if at is None else rows.filter(saved_at__lte=at)

@@ -61,7 +61,7 @@ class FindingMute(models.Model):
 
     @classmethod
     def active(cls, now: datetime) -> models.QuerySet[FindingMute]:
-        """Those whose end is not reached."""
+        """The mutes whose end is not reached."""
         return cls.objects.filter(until_at__gt=now)
 
 

@@ -1,4 +1,6 @@
-"""Who may do what: a role on one broker, or on all; and what of a message is hidden from whom."""
+"""Grants: a role on one broker or on all, and redaction rules, which hide parts of messages from
+roles.
+"""
 
 from __future__ import annotations
 

@@ -44,6 +44,6 @@ class QueueReplacement(models.Model):
 
     @classmethod
     def open_of(cls, topology: Topology) -> models.QuerySet[QueueReplacement]:
-        """Those that are not finished."""
+        """The replacements that are not finished."""
         unfinished = (WorkState.WAITING, WorkState.RUNNING)
         return cls.objects.filter(topology=topology, work__state__in=unfinished)

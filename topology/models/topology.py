@@ -189,13 +189,13 @@ class Topology(models.Model):
 
     @classmethod
     def unobserved(cls) -> list[Topology]:
-        """Those that were applied and of whose delays nobody sees what leaves."""
+        """The applied topologies whose deliveries are not observed."""
         rows = cls.objects.exclude(state=State.PLANNED).select_related("broker")
         return [row for row in rows if not row.observes_arrivals]
 
     @property
     def summary(self) -> str:
-        """Its delays in a few words: those on offer, or the longest that can be had."""
+        """The delays in a few words: those on offer, or the longest that can be had."""
         params = self.parsed
         offered = self.pattern.delays(params)
         if offered and not any(offered):
@@ -208,7 +208,7 @@ class Topology(models.Model):
 
     @property
     def stated(self) -> list[tuple[str, str]]:
-        """Its parameters as (label, words), without those that are empty."""
+        """The parameters as (label, words), without those that are empty."""
         texts = ((field, self.params.get(field.name, "")) for field in self.pattern.FIELDS)
         return [(field.label, dict(field.choices).get(text, text)) for field, text in texts if text]
 

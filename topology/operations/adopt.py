@@ -99,7 +99,7 @@ def match_managed(
 
 
 def list_unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
-    """Those that are no topology of ours."""
+    """The discovered topologies that are not managed."""
     managed = _read_managed(broker)
     return [one for one in found if managed.of(one.use) is None]
 
@@ -121,7 +121,7 @@ class _Managed:
 
     @cached_property
     def _by_queue(self) -> Mapping[str, Topology]:
-        """By the delay queues of chains, and all queues of others."""
+        """Queue -> topology: delay queues of chains, and all queues of others."""
         found: dict[str, Topology] = {}
         for row in self._rows:
             with suppress(ParamsError):

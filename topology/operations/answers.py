@@ -44,7 +44,7 @@ NAMED = 3
 
 
 class TapCheck:
-    """At an exchange with a tap of ours a confirm may be the tap's alone, so it is looked again.
+    """Checks a confirm at an exchange with a tap of ours: it may be the tap's alone.
 
     Each exchange is looked at once, and each key walked once, unless headers decide there.
     """
@@ -179,7 +179,9 @@ class SeenQueue:
 
     @property
     def rejects_when_full(self) -> bool:
-        """Not with reject-publish-dlx: that dead-letters the message that it rejects."""
+        """Whether the queue rejects publishes when it is full; False with reject-publish-dlx, which
+        dead-letters what it rejects.
+        """
         overflow = self.queue.arguments.text("x-overflow")
         return overflow == "reject-publish" and self.queue.type in ("classic", "quorum")
 

@@ -159,7 +159,9 @@ def list_states(broker: Broker) -> Sequence[tuple[str, Sequence[AddressState]]]:
 
 
 def _state_of(address: str, stored: Any) -> AddressState:
-    """As the row has it; one of an earlier version has a text without a time."""
+    """The state of an address as the row has it; a row of an earlier version has a text without a
+    time.
+    """
     if not isinstance(stored, dict):
         return AddressState(address, str(stored or ""))
     return AddressState(address, stored["why"], datetime.fromisoformat(stored["since"]))

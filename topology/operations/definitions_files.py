@@ -48,7 +48,9 @@ def export_topology(topology: Topology, form: str, found: Definitions) -> str:
 
 
 def _permissions(topology: Topology, found: Definitions, *, declares: bool) -> str:
-    """Those of Delayboard are for all topologies of the virtual host: a user has one set there."""
+    """The permissions file. Delayboard's are for all topologies of the virtual host: a user has one
+    set there.
+    """
     pattern, params = topology.pattern, topology.parsed
     delayboard = Permissions()
     for row in {topology, *topology.broker.topologies.exclude(state=State.DELETED)}:

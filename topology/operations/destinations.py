@@ -131,7 +131,9 @@ def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
 
 
 def _absence(broker: Broker, name: str, found: Definitions) -> str:
-    """That there is neither a queue nor an exchange of this name; "" when there is one."""
+    """The sentence that there is neither a queue nor an exchange of this name; "" when there is
+    one.
+    """
     if found.queue(name) is not None or found.exchange(name) is not None:
         return ""
     return (

@@ -28,7 +28,8 @@ class Refusal(Exception):
 
 @contextmanager
 def alone_with(topology: Topology) -> Iterator[Callable[[], None]]:
-    """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
+    """Keep others from applying or deleting the topology meanwhile. Raises Refusal when somebody
+    does.
 
     Yields what extends the lease, to be called within LONGEST_ACTION, as by
     `Management.before_change`; it raises Refusal when somebody else has taken over.
@@ -92,7 +93,9 @@ def refuse_replacing(topology: Topology) -> None:
 
 
 def unconfirmed(topology: Topology, typed_name: str) -> str:
-    """That a production broker needs the typed topology name; "" if it is given or not needed."""
+    """The sentence that a production broker needs the typed topology name; "" if it is given or not
+    needed.
+    """
     if topology.broker.is_production and typed_name != topology.name:
         return "This is a production broker. Type the topology name to confirm."
     return ""

@@ -60,8 +60,9 @@ class Applied:
 
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
-    """Once applied, without queues that RabbitMQ deleted because nobody used them: their clients
-    declare them again (Symfony Messenger, Laravel)."""
+    """The plan of a topology. Once applied, it has no queues that RabbitMQ deleted because nobody
+    used them: their clients declare them again (Symfony Messenger, Laravel).
+    """
     wanted = topology.definitions_with(tap_type_for(topology, snapshot))
     if topology.state == State.APPLIED:
         # The missing queues with `x-expires`, and the bindings to them.
@@ -79,7 +80,7 @@ def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
 
 
 def tap_type_for(topology: Topology, snapshot: Snapshot) -> str:
-    """That of its tap; of one without any, or to be chosen yet, the one that does no harm here.
+    """The type of the topology's tap; without a tap, the type that does no harm here.
 
     No stream of an earlier version is created again.
     """
@@ -278,7 +279,7 @@ def count_messages(
 
 
 def queues_of(topology: Topology, snapshot: Snapshot) -> list[Queue]:
-    """Its queues, those that come and go with use too."""
+    """The queues of the topology, those that come and go with use included."""
     names = {queue.name for queue in topology.definitions.queues}
     passing = topology.pattern.members(topology.parsed, snapshot.definitions)
     names |= {queue.name for queue in passing}

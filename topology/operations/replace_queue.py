@@ -134,7 +134,9 @@ def find_replacements(
 
 
 def _policy_problem(queue: Queue, management: Management) -> str:
-    """That policies give the temporary queue other arguments than the queue; "" if they do not."""
+    """The sentence that policies give the temporary queue other arguments than the queue; "" if
+    they do not.
+    """
     temporary = StandIn(queue).name
     rows = [{"name": name, "type": queue.type} for name in (queue.name, temporary)]
     try:
@@ -320,7 +322,7 @@ class _Replacing(_Emptying):
         self._stand_in = StandIn(wanted)
 
     def has_begun(self) -> bool:
-        """To switch may be repeated: then the temporary queue exists."""
+        """Whether the temporary queue exists: then the switch may be repeated."""
         with suppress(NotFound):
             return super().has_begun() or bool(self._management.queue(self._stand_in.name))
         return False
@@ -346,7 +348,9 @@ class _Replacing(_Emptying):
         return False
 
     def _delete(self) -> bool:
-        """Not where it is new already: the last worker may have died after its declaration."""
+        """Delete the old queue; not a new one, since the last worker may have died after its
+        declaration.
+        """
         try:
             there = declared_queue(self._management.queue(self._row.queue))
         except NotFound:

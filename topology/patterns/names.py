@@ -30,7 +30,7 @@ _is_stored: ContextVar[bool] = ContextVar("is_stored", default=False)
 
 @contextmanager
 def as_stored() -> Iterator[None]:
-    """For the length of the block names are not judged again by what a person sees of them."""
+    """Do not check names in the block by what a person sees of them: they are stored ones."""
     token = _is_stored.set(True)
     try:
         yield
@@ -39,7 +39,7 @@ def as_stored() -> Iterator[None]:
 
 
 def byte_length(text: str) -> int:
-    """In UTF-8, also of what `unicode_problem` refuses."""
+    """The length in bytes of UTF-8, also of what `unicode_problem` refuses."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 

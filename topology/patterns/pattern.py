@@ -181,7 +181,9 @@ class Pattern(ABC):
         return ()
 
     def recognize(self, found: Definitions) -> Sequence[Use]:
-        """Its uses in a vhost, by name: with the derived parameters that differ least from it."""
+        """The uses of the pattern in a virtual host, by name, with the derived parameters that
+        differ least.
+        """
         uses: dict[str, Use] = {}
         for params in dict.fromkeys(self._derive_all(found)):
             use = self._compare(params, found)
@@ -287,7 +289,7 @@ class Pattern(ABC):
         return ()
 
     def delay_queues(self, params: Any, found: Iterable[Queue]) -> list[Queue]:
-        """Those of these queues of it that messages leave when their delay ends."""
+        """Those of these queues of the pattern that messages leave when their delay ends."""
         return [queue for queue in found if queue.message_ttl_ms is not None]
 
     def target_problem(self, params: Any, target: str, found: Definitions) -> str:
@@ -334,7 +336,7 @@ class Pattern(ABC):
         return ()
 
     def chain(self, params: Any) -> Chain:
-        """Its delay queues as structure sees them, with the queues that it only names."""
+        """The delay queues as structure finds them, with the queues that the chain only names."""
         declared = self.definitions(params)
         ends = [Queue(name) for name in self.targets(params) if declared.queue(name) is None]
         waits = [queue.name for queue in self.delay_queues(params, declared.queues)]

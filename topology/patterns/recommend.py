@@ -45,7 +45,9 @@ class Advice:
 
 
 def recommend(purpose: str, delays: str, client: str) -> Advice:
-    """For a key of PURPOSES, of DELAYS and of CLIENTS; other texts count as the first of each."""
+    """Advice for a key of PURPOSES, of DELAYS and of CLIENTS; other texts count as the first of
+    each.
+    """
     if preset := _LEVELS.get(client):
         reason = (
             f"{CLIENTS[client]} publishes new and failed messages with a delay into exactly these "

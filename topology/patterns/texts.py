@@ -16,7 +16,9 @@ Params = TypeVar("Params")
 
 
 def read_fields(module: str, **choices: Mapping[str, str]) -> tuple[Field, ...]:
-    """Those of its form, from texts.toml beside this module; `choices` are by the field's name."""
+    """The fields of a pattern's form, from texts.toml beside this module; `choices` are by the
+    field's name.
+    """
     return tuple(
         Field(name, choices=tuple(choices.get(name, {}).items()), **texts)
         for name, texts in read_texts(module)["fields"].items()

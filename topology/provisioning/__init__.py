@@ -1,1 +1,1 @@
-"""From definitions to a broker and back: plan, apply, verify, teardown."""
+"""Steps from definitions to a broker and back: plan, apply, verify, teardown."""

@@ -57,7 +57,7 @@ class Edit:
 
     @property
     def unchanged(self) -> str:
-        """That the broker stays as it is; "" if it does not."""
+        """The sentence that the broker stays as it is; "" if it does not."""
         changed = self.plan.changes or self.queues or self.reroutes
         return "" if changed else "No object in the broker changes."
 
@@ -192,7 +192,9 @@ def _removal_refusals(
 
 
 def _leftover_refusals(leftover: Definitions) -> Iterator[str]:
-    """Between two bindings a message would take both ways or none."""
+    """Refusals for bindings that would be left: between two of them a message would take both paths
+    or none.
+    """
     for obj in leftover:
         if isinstance(obj, Queue):
             continue
@@ -259,7 +261,7 @@ class Reroute:
 
     @property
     def detour(self) -> Detour:
-        """Of this reroute alone: others may lead to the same queue."""
+        """The detour of this reroute alone: others may lead to the same queue."""
         digest = sha256("\0".join([*self.stored, self.old]).encode()).hexdigest()
         new = self.binding.destination
         return Detour(f"{new}.rerouting-{digest[:8]}", self.old, new)

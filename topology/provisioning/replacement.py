@@ -172,7 +172,7 @@ class StandIn:
 
 
 def switch_to(stand_in: StandIn, management: Management) -> None:
-    """From its end on, what is routed to the queue comes into the temporary one."""
+    """Route what is for the queue into the temporary one, from the end of this call on."""
     detour = stand_in.detour
     management.declare_queue(replace(stand_in.queue, name=stand_in.name))
     management.declare(detour.objects)
@@ -207,7 +207,9 @@ def switch_back(stand_in: StandIn, management: Management) -> None:
 
 
 def _bindings_of(stand_in: StandIn, management: Management) -> Iterator[Binding]:
-    """Those to the queue itself, but for the default exchange's and the switch. Raises NotFound."""
+    """The bindings to the queue itself, but for the default exchange's and the switch. Raises
+    NotFound.
+    """
     for raw in management.bindings_to_queue(stand_in.queue.name):
         if raw.get("source") not in ("", stand_in.detour.into):
             yield _binding(raw, stand_in.queue.name, is_queue=True)

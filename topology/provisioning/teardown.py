@@ -62,7 +62,9 @@ class Teardown:
 
     @property
     def messages_text(self) -> str:
-        """Such as "3 messages", "at least 3 messages" or "an unknown number of messages"."""
+        """A number of messages in words: "3 messages", "at least 3 messages" or "an unknown number
+        of messages".
+        """
         number = self.messages
         if not number and self.is_unknown:
             return "an unknown number of messages"

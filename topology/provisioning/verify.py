@@ -136,7 +136,9 @@ def _probe(
 
 
 def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
-    """As far as the queue that a consumer of others reads: what it does next is not known."""
+    """Check the route of a probe as far as the queue that a consumer of others reads: what it does
+    next is not known.
+    """
     walked = _walk_route(route, snapshot.definitions, ())
     arrived = [outcome for outcome in walked.delivered if outcome.queue == queue]
     if not arrived:
@@ -177,7 +179,7 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
 
 
 def _has_consumer(name: str, snapshot: Snapshot) -> Check:
-    """Of a queue whose consumers hold messages until they are due."""
+    """Check for a consumer of a queue whose consumers hold messages until they are due."""
     numbers = snapshot.numbers.get(name)
     if numbers is None:
         return Check(False, f"The queue {name} does not exist.")

@@ -63,7 +63,7 @@ class RouteOutcome:
         return "" if ends else self.why
 
     def describe(self, when: str) -> str:
-        """It in a sentence, with the time in words such as " at once"; "" for no time."""
+        """The outcome in a sentence, with the time in words such as " at once"; "" for no time."""
         if self.ending == "uncertain":
             return f"The prediction ends{when}: {self.why}."
         kept = f"is {self.kept}, then " if self.kept else ""

@@ -14,7 +14,7 @@ from topology.routing.outcome import Ending
 
 @dataclass(frozen=True)
 class Remains:
-    """It goes no further."""
+    """The message goes no further."""
 
     ending: Ending
     why: str
@@ -23,7 +23,8 @@ class Remains:
 
 @dataclass(frozen=True)
 class Dies:
-    """It is dead-lettered after `ms` at the earliest, and at most `spread` later (None: any time).
+    """The message is dead-lettered after `ms` at the earliest, and at most `spread` later (None:
+    any time).
 
     `failed` is how often its delivery failed so far; `how` completes a sentence on its loss.
     """
@@ -90,7 +91,9 @@ def _wait_for_ttl(queue: Queue, copy: Copy, ttl: int | None) -> Remains | Dies:
 
 
 def _find_delay_by_head(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, ...]]:
-    """Only the head of a queue is looked at, so what waits before it may keep it longer."""
+    """The delay where RabbitMQ checks only the head of the queue, so what waits before it may keep
+    a message longer.
+    """
     longest = queue.message_ttl_ms
     if longest is None or queue.arguments.number("x-max-priority") is not None:
         return None, (sentences.head_delay(queue.name, None),)

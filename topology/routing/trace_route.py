@@ -151,7 +151,7 @@ def find_path(
 def _find_exchanges_between(
     index: Index, hop: Hop, headers: Mapping[str, Any], version: tuple[int, ...]
 ) -> set[Identity]:
-    """From the exchange of its publish, over others, to the queue of this hop.
+    """The exchanges from that of the publish, over others, to the queue of this hop.
 
     CC and BCC are routed by the first exchange too, so their keys are matched with it.
     """

@@ -205,7 +205,9 @@ def _route_now(
 
 
 def _end_unrouted(copy: Copy, why: str, cause: Cause = "no_route") -> RouteOutcome:
-    """Not routed: lost, unless the queue where it died keeps what it cannot dead-letter."""
+    """The outcome of a message that is not routed: lost, unless the queue where it died keeps what
+    it cannot dead-letter.
+    """
     if copy.holder:
         kept = sentences.STUCK_STORAGE.format(copy.holder, why)
         return copy.ends("stuck", kept, queue=copy.holder, cause=cause)

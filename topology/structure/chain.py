@@ -98,7 +98,7 @@ class Chain:
 
     @property
     def waiting(self) -> tuple[Queue, ...]:
-        """Its delay queues."""
+        """The delay queues of the chain."""
         return tuple(map(self.queue, self.queues))
 
     @property
@@ -109,7 +109,7 @@ class Chain:
 
     @property
     def phrase(self) -> str:
-        """It in one plain sentence."""
+        """The chain in one plain sentence."""
         if self.is_native:
             return (
                 f"Failed messages of {self.queues[0]} wait in the queue itself (delayed retry of "

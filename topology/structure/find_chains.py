@@ -246,8 +246,9 @@ class _Vhost:
                 yield queue
 
     def chains(self) -> Sequence[Chain]:
-        """Those that are linked, or end in the same queues and both take dead letters or both do
-        not, are one; those that reach no queue by their exit."""
+        """The chains. Delay queues are of one chain if they are linked, or end in the same queues
+        and both take dead letters or both do not, or reach no queue by their exit.
+        """
         finals = self._find_finals()
         feeding = self._find_feeding(finals)
         fed = {name for _, name in feeding}
@@ -361,8 +362,9 @@ class _Vhost:
     def _entries(
         self, queue: Queue, feeding: Mapping[tuple[str, str], set[str]]
     ) -> Iterator[Entry]:
-        """By each binding, and by the queue's name where nothing else leads into it, or where
-        other queues dead-letter to it by name."""
+        """The entries: each binding, and the queue's name where nothing else leads into it, or
+        where other queues dead-letter to it by name.
+        """
         bindings = bindings_into(self.found, queue.name)
         for one in bindings:
             failing = tuple(sorted(feeding.get((one.source, queue.name), ())))
@@ -372,7 +374,7 @@ class _Vhost:
             yield Entry(queue.name, "", queue.name, failing=by_name)
 
     def _find_exchanges(self, queues: Iterable[str]) -> AbstractSet[str]:
-        """Those that dead letters of these queues may pass, alternate exchanges included."""
+        """The exchanges that dead letters of these queues may pass, alternate exchanges included."""
         found = (self.found.queue(name) for name in queues)
         into = {queue.dead_letter_exchange or "" for queue in found if queue} - {""}
         return {one.name for name in into for one in self._index.reach(name).exchanges}

@@ -30,7 +30,7 @@ def make_held(name: str, work: str, found: Definitions) -> Chain:
 
 
 def read_held(chain: Chain, copy: Copy) -> Reading | None:
-    """As `Reader.read`, by the body.
+    """Read a copy as `Reader.read` does, by the body.
 
     Only retries are numbered. A new message that a worker published after its delay looks like one
     that was published without a delay: both are exits with the attempt 0.

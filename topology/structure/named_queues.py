@@ -41,7 +41,9 @@ def _without_expiry(queue: Queue) -> Queue:
 
 
 def find_templates(chain: Chain) -> Sequence[Template]:
-    """Of the queues that RabbitMQ deletes when they are unused, one for each kind of name."""
+    """Templates of the queues that RabbitMQ deletes when they are unused, one for each kind of
+    name.
+    """
     found = {}
     for queue in chain.waiting:
         parts = re.split(rf"(?<!\d){queue.message_ttl_ms}(?!\d)", queue.name)
@@ -61,7 +63,7 @@ def extend(chain: Chain, template: Template, queue: Queue) -> Definitions:
 
 
 def _make_like(chain: Chain, known: Queue, queue: Queue) -> Iterator[BrokerObject]:
-    """Its name is its routing key too."""
+    """Make objects like those of a queue whose name is its routing key too."""
     yield queue
     for one in bindings_into(chain.definitions, known.name):
         key = queue.name if one.routing_key == known.name else one.routing_key

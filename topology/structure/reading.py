@@ -92,7 +92,9 @@ class Reader:
         return count_failures(copy.headers, queue, copy.body if self._templates else b"")
 
     def _find_reader(self, copy: Copy) -> Reader | None:
-        """That with a queue which is new since the chain was read: it enters it, or left it."""
+        """The reader with a queue that is new since the chain was read: the copy enters it, or left
+        it.
+        """
         died, reason = newest_death(copy.headers) or ("", "")
         names = (copy.routing_key, died if reason == "expired" else "")
         new = (self._reader_with(name) for name in names if name and name not in self._delays)

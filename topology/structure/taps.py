@@ -115,8 +115,9 @@ def _list_named(chain: Chain) -> Sequence[str]:
 
 
 def _list_bound_by_name(chain: Chain) -> Sequence[str]:
-    """Those that a client declares for each delay and binds by their names: a tap has the keys of
-    those that exist."""
+    """The queues that a client declares for each delay and binds by their names: a tap has the keys
+    of those that exist.
+    """
     names = {template.queue.name for template in find_templates(chain)}
     return [
         entry.queue

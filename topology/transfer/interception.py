@@ -126,8 +126,8 @@ def begin(
     taken: Iterable[Binding] = (),
     settle: Callable[[], None] = lambda: None,
 ) -> None:
-    """From its end on, the intercept queue gets the messages that `taken` leads there, and those
-    that it got before.
+    """Lead the messages that `taken` selects into the intercept queue, from the end of this call
+    on, and those that it got before.
 
     `settle` is called before any message can come into a queue that was just declared: to wait
     `SETTLE_SECONDS`. Raises NotFound where the queue is gone, NoBinding where every binding that
@@ -170,7 +170,8 @@ def lead(interception: Interception, taken: Iterable[Binding], management: Manag
 
 
 def release(interception: Interception, management: Management) -> None:
-    """From its end on, messages pass to the queue again; the intercept queue is to be emptied.
+    """Lead messages to the queue again, from the end of this call on; the intercept queue is to be
+    emptied.
 
     Raises as `begin`.
     """

@@ -42,7 +42,8 @@ class BackgroundResults(Generic[Value]):
     def get(
         self, place: Hashable, snapshot: Snapshot, work_out: Callable[[], Value]
     ) -> Worked[Value] | None:
-        """That of this snapshot, or of one shortly before while it is worked out; None for neither.
+        """The result for this snapshot, or for one shortly before while it is computed; None for
+        neither.
 
         One thread for a place works at a time, and a failure in it is raised to one who asks.
         """
@@ -95,7 +96,7 @@ class SnapshotCache(Generic[Value]):
         self._values: dict[int, tuple[Snapshot, Value]] = {}
 
     def get(self, broker_id: int, snapshot: Snapshot, work_out: Callable[[], Value]) -> Value:
-        """Whoever asks while it is worked out waits for it."""
+        """The result; who asks while it is computed waits for it."""
         with self._guard:
             kept = self._values.get(broker_id)
             if kept is None or kept[0] is not snapshot:

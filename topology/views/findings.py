@@ -161,7 +161,9 @@ class FindingLine:
 
 
 def get_findings(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]] | None:
-    """Of a vhost with very much in it, beside this request; None while that is not done."""
+    """The findings; of a virtual host with very much in it computed beside this request, None until
+    it is done.
+    """
     reported = with_reports(broker, snapshot)
     return _results.get(broker, snapshot, lambda: _finder.find(broker.pk, reported))
 
@@ -197,7 +199,9 @@ def lines_of(topology: Topology, snapshot: Snapshot) -> list[FindingLine] | None
 
 
 def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
-    """By the row's id, from what was last known of each broker; without those that are unknown."""
+    """Id of a topology -> counts, from what was last known of each broker; without those that are
+    unknown.
+    """
     by_broker: dict[int, list[Finding] | None] = {}
     counts = {}
     for topology in topologies:
@@ -217,7 +221,7 @@ def count_by_topology(topologies: Iterable[Topology]) -> dict[int, list[Count]]:
 
 
 def _about(topology: Topology, found: Sequence[Finding]) -> list[Finding]:
-    """Those about objects of the topology. Raises ParamsError."""
+    """The findings about objects of the topology. Raises ParamsError."""
     if not found:
         return []
     own = {obj.identity for obj in topology.pattern.definitions(topology.parsed)}

@@ -76,7 +76,9 @@ _classes[pika.spec.BasicProperties.INDEX] = RawProperties
 def parameters(
     node: Address, *, heartbeat: int, name: str, is_hurried: bool = False
 ) -> pika.ConnectionParameters:
-    """Those of one node; in a hurry, because there are others. Raises BrokerError."""
+    """The parameters of a connection to one node; with short times if there are other nodes. Raises
+    BrokerError.
+    """
     server_name = node.server_name or node.host
     tls = pika.SSLOptions(node.ssl_context(), server_name) if node.tls else None
     return pika.ConnectionParameters(
@@ -132,7 +134,7 @@ def open_connection(
 def _connect(
     address: Address, name: str, heartbeat: int
 ) -> tuple[pika.BlockingConnection, Address]:
-    """To the first node that answers, with its address; a refusal is an answer.
+    """Connect to the first node that answers; returns its address too. A refusal is an answer.
 
     Raises BrokerError.
     """

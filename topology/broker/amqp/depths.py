@@ -44,7 +44,7 @@ def live_depths(
 
 
 def ready_messages(channel: BlockingChannel, queue: str) -> int:
-    """By a passive declare. None are only reported by a queue that answered.
+    """Count ready messages by a passive declare. Only a queue that answered is reported as empty.
 
     Raises Unreachable where it does not, and what pika raises.
     """

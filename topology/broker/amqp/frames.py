@@ -283,7 +283,7 @@ class Delivery:
         return self._message
 
     def mark_redelivered(self) -> None:
-        """As RabbitMQ marks a message that it delivers again."""
+        """Mark the message as redelivered, as RabbitMQ does when it delivers one again."""
         self.redelivered = True
         self._message = replace(self.message, redelivered=True)
 

@@ -211,7 +211,9 @@ class Pipeline(Generic[Token]):
         self._published = 0
 
     def _reopen(self) -> None:
-        """Whoever was alone on the way closed the channel; of many, each is tried again."""
+        """Open the channel again. A message that was alone in flight closed it; of many, each is
+        tried again.
+        """
         reason = closing_reason(self._channel)
         flights = list(self._in_flight.values())
         self._in_flight.clear()
@@ -283,7 +285,7 @@ class Pipeline(Generic[Token]):
         self._answered.append((flight.token, answer))
 
     def _on_return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """It comes before the confirm of the same message.
+        """Note a returned message; RabbitMQ sends the return before the confirm.
 
         A confirm of one that came back is none: when it is not found, any may be it.
         """

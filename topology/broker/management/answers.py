@@ -270,8 +270,9 @@ def no_vhost(address: Address) -> Refused:
 
 
 def no_api(address: Address) -> Unreachable:
-    """For a 404 where the management API has none: it always has /api/overview, and answers with
-    JSON (3.10.8 to 4.3.6)."""
+    """The error for a 404 where there is no management API: it always has /api/overview, and
+    answers with JSON (3.10.8 to 4.3.6).
+    """
     return Unreachable(
         f"The server at {address.management_url} has no management API. Check the address, and run "
         "`rabbitmq-plugins enable rabbitmq_management`."

@@ -169,11 +169,15 @@ class Management:
         return True
 
     def policies(self) -> list[dict[str, Any]]:
-        """Of the vhost. Raises Refused for an account that may only manage."""
+        """Read the policies of the virtual host. Raises Refused for an account that may only
+        manage.
+        """
         return self._all("policies")
 
     def operator_policies(self) -> list[dict[str, Any]]:
-        """Of the vhost. Raises Refused for an account that may only manage."""
+        """Read the operator policies of the virtual host. Raises Refused for an account that may
+        only manage.
+        """
         return self._all("operator-policies")
 
     def alarms(self) -> list[str]:
@@ -199,7 +203,7 @@ class Management:
         self._call("POST", self._binding_path(binding), body)
 
     def declare(self, objects: Iterable[BrokerObject]) -> None:
-        """In their order: `Definitions` has one in which everything can be declared.
+        """Declare the objects in the order of `Definitions`, in which everything can be declared.
 
         Raises BrokerError; what was declared before stays.
         """
@@ -215,7 +219,7 @@ class Management:
     def set_policy(
         self, name: str, pattern: str, definition: Mapping[str, Any], priority: int = 0
     ) -> None:
-        """For queues. The account needs the tag policymaker."""
+        """Set a policy for queues. The account needs the tag policymaker."""
         body = {"pattern": pattern, "definition": dict(definition), "priority": priority}
         where = path("policies", self._address.vhost, name)
         self._call("PUT", where, {**body, "apply-to": "queues"})

@@ -46,7 +46,9 @@ def queues_of(
 
 
 def is_large(overview: Mapping[str, Any]) -> bool:
-    """By what the account sees of all vhosts; not where the broker keeps no statistics."""
+    """Whether the broker has many queues, by what the account sees of all virtual hosts; False
+    where it keeps no statistics.
+    """
     totals = overview.get("object_totals")
     if not isinstance(totals, Mapping):
         return False

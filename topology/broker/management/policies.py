@@ -82,7 +82,7 @@ def _sort_policies(
     unread: list[str],
     applies: Mapping[str, tuple[str, ...]] = _TO_QUEUES,
 ) -> list[_Policy]:
-    """Those that apply, the highest priority first."""
+    """The policies that apply, the highest priority first."""
     found = []
 
     def read_priority(raw: Mapping[str, Any]) -> int:

@@ -95,7 +95,8 @@ def edit_properties(
 
 
 def mark_doubled(properties: Properties) -> Properties:
-    """Those of a message that may be in the broker already, without what a quorum queue added.
+    """The properties with the mark that the message may be in the broker already, without what a
+    quorum queue added.
 
     Unchanged where the bytes cannot be taken apart.
     """

@@ -90,7 +90,7 @@ def _list_unroutable(context: Context) -> Iterator[tuple[Queue, str | None, str,
 
 
 def find_unrouted(walk: Walk) -> Sequence[RouteOutcome]:
-    """Of a message that dies: its end, where the dead-letter exchange has no queue for it."""
+    """The ends of a message that dies where the dead-letter exchange has no queue for it."""
     return [end for end in walk.outcomes if end.cause == "no_route" and len(end.hops) == 1]
 
 

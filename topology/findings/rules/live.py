@@ -127,7 +127,9 @@ def _describe_keys(one: Queue, missing: Sequence[str]) -> str:
 
 
 def _bind(context: Context, one: Queue, missing: Sequence[str]) -> tuple[str, ...]:
-    """Not behind the default exchange, where a queue of this name is missing, nor another one."""
+    """Commands that bind the queue; none behind the default exchange, or where a queue of this name
+    is missing.
+    """
     exchange = one.dead_letter_exchange
     if not exchange or exchange not in context.index.exchanges:
         return ()
@@ -211,7 +213,7 @@ def _find_blocked(context: Context) -> Iterator[Hit]:
 
 
 def _find_unconsumed(context: Context) -> Iterator[Hit]:
-    """Not where a queue TTL or a consumer takes messages out."""
+    """Find queues that nobody consumes, unless a queue TTL or a consumer takes messages out."""
     for one in context.dead_lettering:
         numbers, earlier = context.numbers(one), context.earlier_numbers(one)
         if one.message_ttl_ms is not None or earlier is None or not earlier.ready:

@@ -26,7 +26,9 @@ def _find_transient_targets(context: Context) -> Iterator[Hit]:
 
 
 def _find_transient_queues(context: Context) -> Iterator[Hit]:
-    """Not where one of several targets lasts, nor what a queue that goes too dies into."""
+    """Find dead-letter targets that do not last, unless one of several does, or the queue itself
+    does not last either.
+    """
     seen = set()
     for death in context.deaths:
         one, ends = death.queue, death.walk.outcomes

@@ -125,7 +125,8 @@ def definitions(params: Params) -> Definitions:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of a delay queue and the busy-waiting queue that it dead-letters into, by their names.
+    """Parameters for a delay queue and the busy-waiting queue that it dead-letters into, by their
+    names.
 
     By structure alone it is a delay queue of its busy-waiting queue: the broker has no information
     on what a consumer does. The due header is not visible either; the usual one is assumed.

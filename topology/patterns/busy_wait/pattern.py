@@ -145,7 +145,7 @@ def _death(copy: Copy) -> tuple[str, str]:
 
 
 def _attempt(copy: Copy) -> int:
-    """By the consumer's own count of failures; the first trip where it counts none."""
+    """The attempt by the consumer's own count of failures; 1 where it counts none."""
     count = copy.headers.get(ATTEMPT_HEADER)
     return count if isinstance(count, int) and count > 0 else 1
 

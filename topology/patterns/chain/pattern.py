@@ -63,7 +63,9 @@ class DelayChain(Pattern, parts=(parameters,)):
         return params.name
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
-        """Through the entry whose way takes this long, else into its delay queue by name."""
+        """The route through the entry whose path takes this long, else into its delay queue by
+        name.
+        """
         refuse({"target": self.target_problem(params, target, Definitions())})
         if delay <= _ZERO:
             return Route("", target)
@@ -83,8 +85,9 @@ class DelayChain(Pattern, parts=(parameters,)):
         return max(_ZERO, delay)
 
     def delays(self, params: Params) -> Sequence[timedelta]:
-        """Those of its routes, and of queues of which one alone is passed; zero alone where there
-        are none."""
+        """The delays of the routes, and of queues of which one alone is passed; zero alone where
+        there are none.
+        """
         chain = chain_of(params)
         linked = {name for pair in chain.links for name in pair}
         found = {chain.queue(name).message_ttl for name in chain.queues if name not in linked}
@@ -143,7 +146,7 @@ class DelayChain(Pattern, parts=(parameters,)):
         return bool(chain_of(params).held_by)
 
     def exit_of(self, params: Params, destination: str) -> tuple[str, str]:
-        """That of the first delay queue from which the destination is reached."""
+        """The exit of the first delay queue from which the destination is reached."""
         chain = chain_of(params)
         return next(
             (

@@ -66,7 +66,7 @@ def trace(params: Params, route: Route) -> Sequence[RouteOutcome]:
 
 @lru_cache(maxsize=256)
 def _index(params: Params) -> tuple[Index, frozenset[str]]:
-    """Its objects, and the queues where messages arrive."""
+    """An index of the objects, and the queues where messages arrive."""
     names = frozenset(queue.name for queue in params.in_force.queues)
     return Index(params.in_force), names - set(params.queues)
 
@@ -147,7 +147,7 @@ def describe_probe_obstacle(params: Params, delays: Iterable[timedelta]) -> str:
 
 @lru_cache(maxsize=256)
 def _list_probe_routes(params: Params, probe: str) -> Mapping[timedelta, Route]:
-    """By the delay, those that bring a probe to its queue alone."""
+    """Delay -> route that brings a probe to its queue alone."""
     chain = chain_of(params)
     if chain.is_native:
         return {}

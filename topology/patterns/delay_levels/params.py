@@ -85,7 +85,7 @@ class Params:
 
 
 def level_name(params: Params, level: int) -> str:
-    """Of the level's exchange and of its queue."""
+    """The name of the level's exchange and queue."""
     match params.preset:
         case "nsb-v1":
             return f"nsb.delay-level-{level:02}"
@@ -180,7 +180,9 @@ def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
 
 
 def _arguments(params: Params, level: int) -> Arguments:
-    """As each preset declares them, absent ones included (nservicebus.md 1.1 and 1.8)."""
+    """The arguments as each preset declares them, absent ones included (nservicebus.md 1.1 and
+    1.8).
+    """
     stated: dict[str, ArgumentValue] = {
         "x-message-ttl": milliseconds(params.unit) * 2**level,
         "x-dead-letter-exchange": next_name(params, level),
@@ -194,8 +196,9 @@ def _arguments(params: Params, level: int) -> Arguments:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """By one level: its key contains how many levels are above it, its name how many are below,
-    and its TTL how long the lowest waits."""
+    """Parameters from one level: its key contains how many levels are above it, its name how many
+    are below, and its TTL how long the lowest waits.
+    """
     for queue in queues:
         for preset, pattern in _NAMES.items():
             named = pattern.fullmatch(queue.name)

@@ -40,7 +40,7 @@ class DelayLevels(Pattern, parts=(parameters,)):
     title = staticmethod(parameters.title)
 
     def recognize(self, found: Definitions) -> Sequence[Use]:
-        """At least half of it is there."""
+        """Uses of which at least half is there."""
         uses = [(use, self.definitions(use.params)) for use in super().recognize(found)]
         return [
             use

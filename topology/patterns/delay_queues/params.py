@@ -92,8 +92,9 @@ def _delay_queue(params: Params, delay: timedelta) -> Queue:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of queues `<queue>_dlq_<seconds>` that die into `<queue>` through the default exchange, with
-    the delays in their names."""
+    """Parameters for queues `<queue>_dlq_<seconds>` that die into `<queue>` through the default
+    exchange, with the delays in their names.
+    """
     delays: dict[str, list[timedelta]] = defaultdict(list)
     types: dict[str, str] = {}
     for queue in queues:

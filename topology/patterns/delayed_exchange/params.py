@@ -86,7 +86,7 @@ def _read_word(word: str) -> tuple[str, str]:
 
 
 def _write_bound(bound: tuple[tuple[str, str], ...]) -> str:
-    """As words where they would be read back as the same, else as JSON."""
+    """Write a bound as words where they would be read back as the same, else as JSON."""
     words = [queue if key == queue else f"{key}={queue}" for key, queue in bound]
     text = " ".join(words)
     if not text.startswith("[") and tuple(_read_word(word) for word in text.split()) == bound:

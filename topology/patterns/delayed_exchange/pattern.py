@@ -57,7 +57,9 @@ class DelayedExchange(Pattern, parts=(parameters,)):
         return [self._find_use(one, found) for one in sorted(delayed, key=lambda one: one.name)]
 
     def _find_use(self, exchange: Exchange, found: Definitions) -> Use:
-        """Without parameters where it chooses in another way, or leads to exchanges or nowhere."""
+        """The use of an exchange; without parameters where it chooses in another way, or leads to
+        exchanges or nowhere.
+        """
         bound = [b for b in found.leaving(exchange.name) if not is_tap(b.destination)]
         if all(one.destination_is_queue and not one.arguments for one in bound):
             pairs = tuple((one.routing_key, one.destination) for one in bound)

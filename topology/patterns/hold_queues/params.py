@@ -130,7 +130,7 @@ def is_own(params: Params, queue: Queue) -> bool:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of hold queues by their names, with each lease that one of them has."""
+    """Parameters for hold queues by their names, with each lease that one of them has."""
     exchange = queues[0].dead_letter_exchange or ""
     held = [queue for queue in queues if is_held_for(exchange, queue)]
     keys = tuple(queue.dead_letter_routing_key for queue in held)

@@ -131,7 +131,8 @@ class HoldQueues(Pattern, parts=(parameters,)):
         )
 
     def probe_bindings(self, params: Params, probe: str) -> Sequence[Binding]:
-        """By key and header: a headers exchange matches the header alone, others the key alone.
+        """Bindings for probes by key and header: a headers exchange matches the header alone,
+        others the key alone.
 
         The default exchange needs none.
         """
@@ -141,7 +142,7 @@ class HoldQueues(Pattern, parts=(parameters,)):
         )
 
     def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
-        """Through a hold queue of its own: each pair of delay and key has one."""
+        """The route of a probe through a hold queue of its own: each pair of delay and key has one."""
         return self.route(replace(params, keys=()), delay, probe)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:

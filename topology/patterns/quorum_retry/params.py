@@ -111,8 +111,10 @@ def _arguments(params: Params) -> Arguments:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of quorum queues with delayed retries that dead-letter straight into another queue, with a
-    limit and both delays stated. An empty key of its binding would be read as the name."""
+    """Parameters for quorum queues with delayed retries that dead-letter straight into another
+    queue, with a limit and both delays stated. An empty key of the binding would be read as the
+    name.
+    """
     for queue in queues:
         stated, parking = queue.arguments, queue.dead_letter_routing_key
         limit = stated.number("x-delivery-limit")

@@ -148,8 +148,9 @@ def _queue(params: Params, name: str, arguments: dict[str, str | int]) -> Queue:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of queues `<name>-rung-1` and so on that expire into the exchange `<name>` with the keys
-    `<key>.try.1` and so on."""
+    """Parameters for queues `<name>-rung-1` and so on that expire into the exchange `<name>` with
+    the keys `<key>.try.1` and so on.
+    """
     name = queues[0].dead_letter_exchange or ""
     delays: dict[str, dict[int, timedelta | None]] = defaultdict(dict)
     types: dict[str, str] = {}

@@ -12,7 +12,7 @@ ANY_WORD, ANY_WORDS = "*", "#"
 
 
 def matches(pattern: str, key: str) -> bool:
-    """As a topic exchange does it; a word `*` or `#` of a key is a word like another."""
+    """Whether a topic exchange matches; a word `*` or `#` of a key is a word like another."""
     return _can_match_same(_mark_words(pattern), [f"={word}" for word in _words(key)])
 
 
@@ -73,7 +73,7 @@ def _can_match_same(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _steps(left: str, right: str, i: int, j: int) -> Iterable[tuple[int, int]]:
-    """From one pair of places to the next; "" is past the end."""
+    """The pairs of places after a pair; "" is past the end."""
     if left == ANY_WORDS:
         yield i + 1, j
         if right:

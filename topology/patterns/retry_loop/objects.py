@@ -80,8 +80,9 @@ def binding_arguments(params: Params, timeout: Timeout) -> Arguments:
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of dead queues that expire into a fanout exchange, one for each work queue bound to it whose
-    dead-letter exchange leads into them; of a loop with one missing leg, by the other."""
+    """Parameters for dead queues that expire into a fanout exchange, one for each work queue bound
+    to it whose dead-letter exchange leads into them; of a loop with one missing leg, by the other.
+    """
     back = queues[0].dead_letter_exchange or ""
     into: dict[str, list[_Branch]] = defaultdict(list)
     for queue in queues:

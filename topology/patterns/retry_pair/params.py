@@ -81,8 +81,9 @@ def _arguments(params: Params, dead_letter_exchange: str, ttl_ms: int | None = N
 
 
 def derive(queues: Sequence[Queue], found: Definitions) -> Iterator[Mapping[str, Any]]:
-    """Of a queue `<name>-retry` that expires into the exchange `<name>`, while most of a pair is
-    there. An empty key would be read as the name."""
+    """Parameters for a queue `<name>-retry` that expires into the exchange `<name>`, while most of
+    a pair is there. An empty key would be read as the name.
+    """
     for retry in queues:
         name = retry.name.removesuffix(SUFFIX)
         work = found.queue(name)

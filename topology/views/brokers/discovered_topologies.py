@@ -76,7 +76,9 @@ def discovered_adopt(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 def recognize_snapshot(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
-    """Of a vhost with very much in it, beside this request; None while that is not done."""
+    """The recognition; of a virtual host with very much in it computed beside this request, None
+    until it is done.
+    """
     return _results.get(broker, snapshot, lambda: recognize(snapshot))
 
 
@@ -133,7 +135,9 @@ def _list_served(recognition: Recognition, wanted: DiscoveredFilter) -> dict[str
 
 
 def _draw_use(broker: Broker, one: Found, snapshot: Snapshot) -> Diagram:
-    """As its topology's page would have it, or what it claims where no parameters rebuild it."""
+    """Draw the use as the page of its topology would, or what it claims where no parameters rebuild
+    it.
+    """
     use = one.use
     if use.params is not None:
         texts = KINDS[use.kind].store(use.params)
@@ -162,7 +166,7 @@ class DiscoveredFilter:
         return self._fits([found.use.name, *found.queues])
 
     def holds_use(self, use: Use) -> bool:
-        """As `holds` does, by what it would claim."""
+        """Whether the use holds messages, as `holds`, by what it would claim."""
         queues = [identity[1] for identity in use.claims if identity[0] == "queue"]
         return self.kind in ("", use.kind) and self._fits([use.name, *queues])
 

@@ -51,7 +51,9 @@ class QueueGroup:
 def group_lines(
     lines: Iterable[QueueLine], topologies: Iterable[Topology], snapshot: Snapshot
 ) -> list[QueueGroup]:
-    """By topology in their order; the queues of none are last. A shared queue is in the first."""
+    """Group lines by topology, in their order; the queues of none are last. A shared queue is in
+    the first.
+    """
     owners: dict[str, Topology] = {}
     ordered = list(topologies)
     for topology in ordered:
@@ -77,7 +79,7 @@ def group_lines(
 
 
 def _count_messages(lines: Iterable[QueueLine], snapshot: Snapshot) -> str:
-    """Without taps, which hold copies; "–" where one is unknown."""
+    """Count messages without taps, which hold copies; "–" where one is unknown."""
     names = [line.queue.name for line in lines if not line.is_tap]
     known = [snapshot.numbers.get(name, QueueNumbers()).messages for name in names]
     return count_text(None if None in known else sum(number or 0 for number in known))

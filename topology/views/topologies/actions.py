@@ -98,7 +98,9 @@ class TopologyForm(ParametersForm):
         return cleaned
 
     def _check_broker(self, broker: Broker) -> None:
-        """By what is known of it; one that nobody has asked yet refuses when it is applied."""
+        """Check the broker by what is known of it; one without an answer yet refuses when it is
+        applied.
+        """
         known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
             return

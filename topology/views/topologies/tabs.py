@@ -107,7 +107,7 @@ def topology_action(failure: str) -> Callable[[Callable[..., str]], access.View]
 
 
 def show_failure(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:
-    """Without another look at a broker that just did not answer."""
+    """Show the failure without reading the broker again that just did not answer."""
     messages.error(request, sentence)
     return redirect("topology:topology", slug=topology.slug)
 
@@ -192,7 +192,7 @@ def _describe_state(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _list_parameters(topology: Topology) -> list[tuple[str, str]]:
-    """Its parameters as (label, words); the header that others read is only a guess of ours."""
+    """The parameters as (label, words); the header that others read is only a guess of ours."""
     if not topology.is_read_by_others:
         return topology.stated
     guessed = {field.label for field in topology.pattern.FIELDS if field.name == "due_header"}
