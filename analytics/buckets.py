@@ -42,7 +42,9 @@ def bucket_of(ms: float) -> int:
 
 
 def bounds(bucket: int) -> tuple[float, float]:
-    """From and to, in ms; the open ends are as wide as what they border on."""
+    """The lower and upper end of a bucket in ms; the open ends are as wide as what they border
+    on.
+    """
     low = EDGES_MS[bucket - 1] if bucket else EDGES_MS[0]
     high = EDGES_MS[bucket] if bucket < len(EDGES_MS) else low * 1.25
     return low, high

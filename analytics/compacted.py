@@ -72,7 +72,7 @@ def write(log: Path, day: date, compacted: Compacted) -> None:
 
 
 def read_manifest(log: Path, day: date) -> str:
-    """As `write_manifest` takes it; "" if nothing was compacted."""
+    """The manifest as `write_manifest` takes it; "" if nothing was compacted."""
     try:
         return (day_folder(log, day) / MANIFEST).read_text()
     except FileNotFoundError:

@@ -26,7 +26,7 @@ class DiskSpace:
 
     @property
     def is_full(self) -> bool:
-        """Not even a small batch has room."""
+        """Whether not even a small batch has room."""
         return self.free < FULL_BYTES
 
 

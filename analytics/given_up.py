@@ -32,7 +32,9 @@ class GivenUp:
 
 
 def find_given_up(begin: datetime, end: datetime) -> GivenUp:
-    """Of the time from `begin` to `end`, as the brokers are now; nothing of one without answer."""
+    """The queues of given-up messages from `begin` to `end`, as the brokers are now; none of a
+    broker without an answer.
+    """
     rows = Topology.objects.exclude(state=State.PLANNED).select_related("broker")
     by_broker: dict[Broker, list[Topology]] = defaultdict(list)
     for row in rows:
@@ -66,7 +68,7 @@ def find_given_up(begin: datetime, end: datetime) -> GivenUp:
 def _find_parking(
     ends: Ends, snapshot: Snapshot, topologies: Collection[Topology]
 ) -> dict[str, frozenset[str]]:
-    """By slug; empty where one of the work queues shows none."""
+    """Slug of a topology -> its parking queues; none where one of the work queues shows none."""
     found: dict[str, frozenset[str]] = {}
     for one in topologies:
         try:

@@ -282,7 +282,7 @@ def _what_went_wrong(code: int, error: str, complaints: str) -> str:
 
 
 def _become_job(parent: int, module: str) -> None:
-    """In the child: let the kernel send a SIGKILL at the parent's death, then run the module."""
+    """Run the module in the child, which the kernel kills when its parent dies."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
         sys.exit("The process that started this job ended.")

@@ -70,7 +70,7 @@ class Flow:
         return max((max(one.entered, one.left) for one in self.minutes), default=0)
 
     def until(self, moment: datetime | None) -> Flow:
-        """Without the minutes after this moment, of which nothing is known."""
+        """The flow without the minutes after this time, of which nothing is known."""
         if moment is None:
             return Flow(self.last_at, (), self.lateness)
         unknown = int((self.last_at - _minute(moment)) / MINUTE)

@@ -90,7 +90,7 @@ def untapped(topology: Topology) -> frozenset[Phase]:
 
 @dataclass(frozen=True)
 class Observed:
-    """Who sees the messages of a topology: which sides nobody does, neither tap nor firehose.
+    """How a topology is observed: which sides neither tap nor firehose sees.
 
     `is_silent`: nobody reads what sees the others, since `silent_since`, None where nobody ever
     did.
@@ -102,7 +102,7 @@ class Observed:
 
 
 def observe(topologies: Collection[Topology], now: datetime) -> dict[int, Observed]:
-    """By topology, as of now."""
+    """Topology -> how it is observed now."""
     brokers = {one.broker_id for one in topologies}
     firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
     recordings = Recording.objects.filter(topology__in=topologies)
@@ -162,7 +162,9 @@ def due_before(moments: Mapping[int, datetime], stuck: Collection[StuckRange]) -
 
 
 def find_unobserved(topologies: Iterable[Topology]) -> tuple[tuple[int, ...], dict[int, datetime]]:
-    """Those of which nobody sees what leaves, and since when the firehose sees it of others."""
+    """The topologies whose deliveries are not observed, and since when the firehose sees those of
+    others.
+    """
     firehoses = dict(Firehose.objects.values_list("broker", "switched_on_at"))
     blind = [one for one in topologies if one.state != State.PLANNED and not one.observes_arrivals]
     return (

@@ -31,7 +31,7 @@ def check_names(**options: Any) -> list[CheckMessage]:
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Those that look like settings of Delayboard, and that it does not read."""
+    """The names that look like settings of Delayboard, and that it does not read."""
     read = {
         *("DELAYBOARD_VAR", "DELAYBOARD_CACHE", "NIGHTLY_CRON", "NIGHTLY_TIME_ZONE"),
         *("EMAIL_HOST", "EMAIL_HOST_USER", "EMAIL_HOST_PASSWORD", "EMAIL_PORT"),

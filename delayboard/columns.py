@@ -43,7 +43,7 @@ def read_columns(user: Any, name: str, asked: str | None = None) -> Collection[s
 
 
 def choose_known(name: str, chosen: Collection[str]) -> list[str]:
-    """Those of the columns that the list has, in its order."""
+    """The columns of these that the list has, in its order."""
     return [one for one in COLUMNS[name] if one in chosen]
 
 

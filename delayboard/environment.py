@@ -160,7 +160,9 @@ def database(url: str) -> dict[str, Any]:
 
 
 def _postgres(url: str) -> dict[str, Any]:
-    """As PostgreSQL's library reads it (“Connection URIs” in its documentation)."""
+    """The settings of a database, as PostgreSQL's library reads the URL (“Connection URIs” in its
+    documentation).
+    """
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

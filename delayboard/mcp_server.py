@@ -61,7 +61,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def list_tools(document: Mapping[str, Any], allows: Callable[[str, str], bool]) -> Tools:
-    """By name: method, path, description, schema of the arguments.
+    """Name of a tool -> method, path, description, schema of the arguments.
 
     `allows` is asked about the effective method, GET for what only reads, and the role.
     """

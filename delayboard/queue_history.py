@@ -131,14 +131,14 @@ class Point:
 
     @property
     def label(self) -> str:
-        """Of one point only: a time that the clocks repeat has its time zone."""
+        """The label of one point: a time that the clocks repeat has its time zone."""
         local = timezone.localtime(self.at)
         is_repeated = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
         return f"{local:%-d %b %H:%M %Z}" if is_repeated else f"{local:%-d %b %H:%M}"
 
     @property
     def rates(self) -> list[float | None]:
-        """Of RATES, as a table has them."""
+        """The rates of RATES, as a table has them."""
         found = (getattr(self, name) for name in RATES)
         return [None if rate is None else round(rate, 2) for rate in found]
 

@@ -118,7 +118,7 @@ def save_view(
 
 
 def delete_view(user: User, number: int) -> SavedView:
-    """One's own, or as an operator a shared one. Raises SavedViewError."""
+    """Delete one's own view, or as an operator a shared one. Raises SavedViewError."""
     row = SavedView.objects.select_related("broker").filter(pk=number).first()
     if row is None or not may_delete(user, row):
         raise SavedViewError("This view is already deleted, or you may not delete it.")

@@ -96,7 +96,9 @@ def recorded(
 
 
 def end_interrupted(action: str, broker: Broker, what: str) -> None:
-    """Complete the entry of an action that a killed process began, and that another one continues."""
+    """Complete the entry of an action that a killed process began, and that another one
+    continues.
+    """
     begun = AuditEntry.objects.filter(action=action, broker=broker, what=what, outcome=BEGUN)
     begun.update(outcome="interrupted: its process ended")
 

@@ -76,7 +76,8 @@ def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]
 
 
 class Percentiles(NamedTuple):
-    """Of one day, hour or delay, in milliseconds; `texts` are the same as a person reads them.
+    """Percentiles of one day, hour or delay in milliseconds; `texts` are the same as a person reads
+    them.
 
     None where there are too few messages for one, or none: a gap. `links` lead to the messages
     that were at least so late.
@@ -284,7 +285,7 @@ def _time_axis(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _up(numbers: Sequence[int | None], title: str) -> dict[str, Any]:
-    """From zero, with whole numbers only."""
+    """An axis from zero, with whole numbers only."""
     most = max((number for number in numbers if number is not None), default=0)
     whole = {"dtick": 1, "range": [0, max(1, most) * 1.05]} if most < FEW else {}
     return {"rangemode": "tozero", "tickformat": ",d", **whole, **_named(title)}

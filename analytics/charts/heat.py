@@ -50,8 +50,8 @@ def heat_map(
     lines: Sequence[Line],
     events: Mapping[str, str],
 ) -> HeatMap:
-    """Of columns with a place and a short label; `events` by place. Levels are quantiles of the
-    numbers above zero, so that one extreme cell does not make all others pale.
+    """A heat map of columns with a place and a short label; `events` by place. Levels are quantiles
+    of the numbers above zero, so that one extreme cell does not make all others pale.
     """
     numbers = sorted(number for _, cells in lines for number, _ in cells if number)
 
@@ -77,7 +77,7 @@ def heat_map(
 
 
 def _short(number: int | None) -> str:
-    """Such as 950, 1.2k and 34k; nothing of nothing."""
+    """A number in few characters: 950, 1.2k, 34k; "" for none."""
     if not number:
         return ""
     for unit, name in ((MILLION, "M"), (THOUSAND, "k")):

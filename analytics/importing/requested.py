@@ -126,7 +126,7 @@ def first_records(path: Path, mapping: LogMapping) -> list[dict[str, Any] | str]
 
 
 def _first_lines(source: Source) -> Iterable[bytes]:
-    """Of the begin of the file, however much it unpacks to."""
+    """The first lines of the file, however much it unpacks to."""
     most = LARGEST_PREVIEWED if is_document(source) else HEAD_BYTES
     try:
         with source.open() as file:

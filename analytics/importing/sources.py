@@ -121,7 +121,9 @@ def _suffix(path: Path) -> str:
 
 
 def _of_file(path: Path, given: Format | None, mapping: LogMapping | None) -> Source:
-    """In the format that was given, unless the file is surely of another; else as it looks."""
+    """The source in the format that was given, unless the file is surely of another; else in the
+    format of its content.
+    """
     head = read_head(path)
     looks = _looks_like(path, head)
     wanted = mapping.format if mapping else given

@@ -122,7 +122,7 @@ def stage(
 
 
 def _choose_folder(source: Source) -> tuple[str, bool]:
-    """Its folder, and whether Spark reads the file itself."""
+    """The folder of a file, and whether Spark reads the file itself."""
     if source.format == "parquet":
         return "parquet", True
     if source.is_trace:

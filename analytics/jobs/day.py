@@ -234,7 +234,7 @@ def is_probe() -> Column:
 def lateness_of_probes(
     events: DataFrame, day: tuple[datetime, datetime], data_end: datetime
 ) -> DataFrame:
-    """By their own events: they are messages of nobody, and count nowhere else.
+    """The lateness of probes by their own events, which count nowhere else.
 
     Events -> how many probes of the day per topology, bucket of delay, bucket of lateness (null
     unless measured) and whether they arrived; those that are not due yet are left out.

@@ -32,7 +32,7 @@ Day: TypeAlias = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class SingleMessages:
-    """Those that one aggregation counts: by attempt, and their events."""
+    """Messages that one aggregation counts: by attempt, and their events."""
 
     by_attempt: DataFrame
     events: DataFrame
@@ -58,7 +58,7 @@ class SingleMessages:
 
 @dataclass(frozen=True)
 class OtherMessages:
-    """Those without an id or with repeats: all their events, as of schema.each_once; without
+    """Messages without an id or with repeats: all their events, as of schema.each_once; without
     repeats; and of these those of the day. `facts` are all events where any ended a message.
     """
 

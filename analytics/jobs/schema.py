@@ -183,7 +183,9 @@ def release_id() -> Column:
 
 
 def _hash(names: Sequence[str]) -> Column:
-    """Of texts. Spark leaves nulls out: a text and a null would be a null and the same text."""
+    """A hash of texts. Spark leaves nulls out: a text and a null would be a null and the same
+    text.
+    """
     return f.xxhash64(*(f.coalesce(f.col(name), f.lit("\0")) for name in names))
 
 
@@ -231,7 +233,7 @@ def _best(observed: DataFrame, same: str, is_first: Column) -> DataFrame:
 
 
 def _by_event(observed: DataFrame) -> DataFrame:
-    """As dropDuplicates of event_id, with the number of lines as `copies`.
+    """One row for each event_id, as by dropDuplicates, with the number of lines as `copies`.
 
     By message, whose events are then counted by it without another exchange, and sorted once.
     """

@@ -346,7 +346,7 @@ def parse(text: str, name: str) -> LogMapping:
 
 @cache
 def parse_once(text: str, name: str) -> LogMapping:
-    """As `parse`, for processes that read many records by a few mappings."""
+    """A parsed mapping, kept for processes that read many records by a few mappings."""
     return parse(text, name)
 
 

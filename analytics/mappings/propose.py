@@ -136,7 +136,7 @@ def _leaves(value: Any, path: str = "", depth: int = DEPTH) -> Iterator[tuple[st
 
 
 def _quote(text: str) -> str:
-    """As a basic string of TOML, which escapes as JSON does."""
+    """Write a basic string of TOML, which escapes as JSON does."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -87,7 +87,7 @@ class SentPart(models.Model):
 
     @property
     def path(self) -> str:
-        """In the log that is made of all hosts'; with `.gz` below LOG_URL."""
+        """The path in the log that is made of all hosts'; with `.gz` below LOG_URL."""
         folder = f"date={self.day}/hour={self.hour:02}"
         return f"{folder}/host.{self.host}-{self.number}-{self.uid}.jsonl"
 

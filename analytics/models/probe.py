@@ -60,7 +60,7 @@ class Probe(models.Model):
 
     @classmethod
     def late(cls, topologies: Collection[Topology], at: datetime) -> list[Probe]:
-        """Those in flight that should have arrived by then: a queue may keep them."""
+        """The probes in flight that should have arrived by then: a queue may keep them."""
         rows = cls.objects.filter(
             topology__in=topologies, arrived_at=None, abandoned_at=None, sent_at__lt=at
         )
@@ -68,7 +68,7 @@ class Probe(models.Model):
 
     @classmethod
     def overdue(cls) -> QuerySet[Probe]:
-        """Those of topologies that still have probes."""
+        """The overdue probes of topologies that still have probes."""
         return (
             cls.objects.filter(overdue_at__isnull=False, arrived_at=None, abandoned_at=None)
             .filter(topology__state=State.APPLIED)

@@ -78,23 +78,25 @@ class Run(models.Model):
 
     @property
     def is_generated(self) -> bool:
-        """Its figures are the demo's, computed together with those of other days."""
+        """Whether the figures are the demo's, computed together with those of other days."""
         return self.error == GENERATED
 
     @property
     def lines_read(self) -> int | None:
-        """By the last run, where that is done; an earlier run may have read others."""
+        """The lines that the last run read, where it is done; an earlier run may have read
+        others.
+        """
         return self.lines or None if self.state == RunState.DONE else None
 
     @property
     def is_of_unfinished_day(self) -> bool:
-        """Its figures were computed before the end of the day."""
+        """Whether the figures were computed before the end of the day."""
         at = self.started_at or self.finished_at
         return at is not None and at.astimezone(UTC).date() <= self.day
 
     @property
     def duration(self) -> timedelta | None:
-        """From its start to its end, to the second; None while it runs."""
+        """The time from the start to the end of the run, to the second; None while it runs."""
         if self.started_at is None or self.finished_at is None:
             return None
         return timedelta(seconds=round((self.finished_at - self.started_at).total_seconds()))

@@ -148,7 +148,7 @@ def take(topology: Topology, delivery: Delivery, *, is_in_time: bool) -> bool:
 
 
 def _sent_at(message: Message, probe: Probe, until: datetime) -> datetime:
-    """As its header says, where that can be true; anybody can publish to the queue."""
+    """The time in the header of a probe, where it can be true; anybody can publish to the queue."""
     stated = message.headers.get(PROBE_SENT_HEADER)
     if not isinstance(stated, int):
         return probe.created_at

@@ -134,13 +134,13 @@ def _given(pattern: Pattern, params: Any, delay: timedelta) -> timedelta | None:
 
 
 def write_sent(probe: Probe) -> None:
-    """It entered its delay, in the caller's transaction."""
+    """Record that the probe entered its delay, in the caller's transaction."""
     assert probe.sent_at is not None
     _write(probe, "scheduled", probe.sent_at, is_in_time=True)
 
 
 def write_arrived(probe: Probe) -> None:
-    """It came out, in the caller's transaction."""
+    """Record that the probe arrived, in the caller's transaction."""
     assert probe.arrived_at is not None
     _write(probe, "delivered", probe.arrived_at, is_in_time=probe.is_in_time)
 

@@ -154,7 +154,7 @@ class StreamRecorder(Recorder):
         super().__init__(topology, log, may_repeat=True)
 
     def mark_read(self) -> None:
-        """Only a copy shows what was dropped before it, and since when."""
+        """Mark the tap as read. Only a copy shows what was dropped before it, and since when."""
 
     def _commit(self, deliveries: Sequence[Delivery]) -> None:
         first, last = offset_of(deliveries[0]), offset_of(deliveries[-1])

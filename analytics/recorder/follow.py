@@ -237,7 +237,7 @@ class Follower:
     def _by_topology(
         self, events: Sequence[MessageEvent]
     ) -> Iterator[tuple[Topology, list[MessageEvent]]]:
-        """Those of topologies that are known here, together."""
+        """The events of topologies that are known here, together."""
         groups: dict[tuple[str, str], list[MessageEvent]] = defaultdict(list)
         for event in events:
             if event.topology:

@@ -91,7 +91,9 @@ def absence(topology: Topology) -> Loss | None:
 
 
 def _explain_absence(topology: Topology) -> str:
-    """Of a queue on a node that is down RabbitMQ says NOT_FOUND too."""
+    """Explain a queue that is missing: RabbitMQ also says NOT_FOUND for one on a node that is
+    down.
+    """
     return f"The tap queue “{topology.tap_queue}” did not exist, or its node was down."
 
 

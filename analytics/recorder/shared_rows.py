@@ -34,7 +34,7 @@ class SharedRows:
         self._marks: dict[int, datetime] = {}
 
     def read(self, topology_id: int) -> Wanted | None:
-        """As of the last two seconds; None for one that was deleted."""
+        """The row as of the last two seconds; None for one that was deleted."""
         with self._lock:
             if monotonic() - self._read_at > READ_SECONDS or topology_id not in self._wanted:
                 names = ("pk", "keep_bodies", "retired_tap", "params")

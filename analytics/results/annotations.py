@@ -63,7 +63,7 @@ def select_marks(
     brokers: Iterable[str] = (),
     topology: str = "",
 ) -> list[Mark]:
-    """Those that concern this range, these brokers (slugs, all by default) and this topology.
+    """The marks that concern this range, these brokers (slugs, all by default) and this topology.
 
     `end_at` is the first moment after the range. What concerns all topologies of a broker concerns
     each of them. The earliest first.
@@ -214,7 +214,7 @@ def _read_outages(
 
 
 def make_record(mark: Mark) -> dict[str, Any]:
-    """As commands and the API write it; `id` is None of what cannot be deleted."""
+    """An annotation as commands and the API write it; `id` is None if it cannot be deleted."""
     names = ("at", "until_at", "kind", "text", "version", "author")
     return {
         "id": mark.pk,

@@ -194,7 +194,7 @@ def figures(made: Sections, found: Report) -> dict[str, dict[str, Any]]:
 
 
 def events_of(found: Report) -> dict[str, str]:
-    """By place across, a day or of one day an hour: the deploys, changes, replays and outages."""
+    """Place across (a day, or an hour of one day) -> its deploys, changes, replays and outages."""
     texts: defaultdict[str, list[str]] = defaultdict(list)
     begin = datetime.combine(found.period.first, time(), UTC)
     for mark in found.annotations:
@@ -298,7 +298,7 @@ def _short_day(day: date, found: Report) -> str:
 
 
 def _cells(section: Section) -> Iterator[list[tuple[int | None, str]]]:
-    """Of each row the numbers and where they lead to."""
+    """The numbers of each row, and where they lead to."""
     for (label, *numbers), queries in zip(section.rows, section.cells_of, strict=True):
         cells: list[tuple[int | None, str]] = []
         for number, query in zip(numbers, queries, strict=True):
@@ -330,8 +330,8 @@ class KeyFigure:
 def key_figures(
     now: Figures, before: Figures, *, within_ms: float | None = None, compares_counts: bool = True
 ) -> list[KeyFigure]:
-    """On time, p99, first-time failures, recovered (what left, where nothing shows that no
-    consumer gave up), dead letters, unexplained.
+    """The key figures: on time, p99, first-time failures, recovered (left, where it is not known
+    whether consumers gave up), dead letters, unexplained.
 
     Shares can be compared whatever the number of days is, counts only with those of as many days.
     """

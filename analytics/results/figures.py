@@ -97,7 +97,7 @@ class Figures:
         return found
 
     def within_group(self, table: str, group: int) -> buckets.Counts:
-        """Of a table with a group and a bucket: the buckets of this group."""
+        """The buckets of one group, from a table with a group and a bucket."""
         return {cast(int, key[1]): n for key, n in self.items(table) if key[0] == group}
 
     @property
@@ -105,8 +105,8 @@ class Figures:
         return cast(buckets.Counts, self.by("late_by_hour", 1))
 
     def measure_error(self, hour: int | None = None) -> float | None:
-        """By how many ms the recorder's own stamps are off, of an hour or of all; None of nothing
-        measured, and of days that were computed before this was counted.
+        """The error of the recorder's own stamps in ms, of an hour or of all; None if nothing was
+        measured, and for days that were computed before this was counted.
 
         No TTL ends early, so that what seems early shows the error: one delivery in a hundred seems
         earlier than this, or of fewer than a hundred the earliest one.

@@ -12,8 +12,8 @@ MOST_IMPORTS = 500
 
 
 def find_notes(period: Period, brokers: Collection[Broker], topology: str) -> list[str]:
-    """Of each import that added events to these days, brokers and topology: its file, and what its
-    log cannot know. `topology` "" is every one.
+    """A note on each import that added events to these days, brokers and topology: its file, and
+    what its log cannot know. `topology` "" is every one.
     """
     rows = LogImport.objects.filter(is_imported=True, broker__in=brokers).select_related("broker")
     days = {day.isoformat() for day in period.days}

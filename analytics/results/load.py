@@ -206,7 +206,7 @@ def figures_by_cut(
 def _find_largest(
     counts: Iterable[tuple[Place, Name, int]], most: int
 ) -> frozenset[tuple[Place, Name]]:
-    """Of each place the `most` names with the most messages: names can come from messages."""
+    """The `most` names of each place with the most messages: names can come from messages."""
     sizes: defaultdict[Place, Counter[Name]] = defaultdict(Counter)
     for place, name, number in counts:
         sizes[place][name] += number

@@ -129,7 +129,7 @@ def find(
 def _spans(
     period: Period, bucket: Bucket, kept_from: datetime | None
 ) -> Iterator[tuple[datetime, datetime]]:
-    """From and to of each day, or of the hour in each day, that may still have messages."""
+    """Begin and end of each day, or of the hour in each day, that may still have messages."""
     for day in period.days:
         midnight = datetime.combine(day, time(), UTC)
         spans = [(midnight, midnight + ONE_DAY)]
@@ -175,12 +175,12 @@ def _in_bucket(rows: QuerySet[ScheduledMessage], bucket: Bucket) -> QuerySet[Sch
 
 
 def _bounds(edges: Sequence[float], number: int) -> tuple[float | None, float | None]:
-    """From and to of a bucket in milliseconds; None is open."""
+    """The lower and upper end of a bucket in milliseconds; None is open."""
     low = edges[number - 1] if number else None
     return low, edges[number] if number < len(edges) else None
 
 
 def _between(name: str, low: float | None, high: float | None) -> Q:
-    """From `low`, included, to `high`, in milliseconds."""
+    """The condition from `low`, included, to `high`, in milliseconds."""
     bounds = ((f"{name}__gte", low), (f"{name}__lt", high))
     return Q(**{key: timedelta(milliseconds=ms) for key, ms in bounds if ms is not None})

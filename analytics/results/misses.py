@@ -67,7 +67,9 @@ def explain_miss(report: Report) -> Miss | None:
 
 
 def list_misses(report: Report, miss: Miss | None) -> list[Sentence]:
-    """Of the selected topology the cause, `miss`; without a selection those that missed most."""
+    """The cause of the selected topology's miss, `miss`; without a selection those that missed
+    most.
+    """
     if miss:
         return [Sentence("Missed target.", miss.sentence, "slo", report.topology_name)]
     if report.selection.topology:
@@ -128,7 +130,7 @@ def _find_worst(counts: Mapping[Key, Late]) -> tuple[Key, Late] | None:
 
 
 def _count_by(figures: Figures, table: str, limit: int) -> dict[int, Late]:
-    """By the group of a table with a bucket of lateness."""
+    """Group of a table with a bucket of lateness -> its late and measured deliveries."""
     late, measured = Counter[int](), Counter[int]()
     for (group, bucket), number in figures.items(table):
         measured[int(group)] += number
@@ -177,7 +179,7 @@ def _extend(hours: Mapping[datetime, Late], peak: datetime, step: timedelta) -> 
 
 
 def _describe_span(begin: datetime, end: datetime) -> str:
-    """Such as "on 12 November between 14:00 and 16:00 (UTC)"."""
+    """A span of time in words: "on 12 November between 14:00 and 16:00 (UTC)"."""
     if begin.date() == end.date() or end - begin == HOUR:
         return f"on {begin:%-d %B} between {begin:%H:%M} and {end:%H:%M} ({zone_name()})"
     return f"between {begin:%-d %B, %H:%M} and {end:%-d %B, %H:%M} ({zone_name()})"

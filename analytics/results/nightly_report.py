@@ -118,7 +118,9 @@ def as_json(found: Report) -> dict[str, Any]:
 
 
 def as_text(found: Report) -> str:
-    """For a terminal: sentences, key figures and the shorter tables, without control characters."""
+    """The report for a terminal: sentences, key figures and the shorter tables, without control
+    characters.
+    """
     return "\n".join(_lines(found)) + "\n"
 
 

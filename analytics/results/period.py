@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Period:
-    """From the first to the last day, both included."""
+    """The days of a report, the first and the last included."""
 
     name: str
     first: date
@@ -41,7 +41,7 @@ class Period:
 
     @property
     def before(self) -> Period:
-        """As many days that end the day before."""
+        """The same number of days, up to the day before this period."""
         last = self.first - ONE_DAY
         return Period(CUSTOM, last - (self.length - 1) * ONE_DAY, last)
 
@@ -78,7 +78,7 @@ def find_usual(period: Period, newest: date) -> str:
 
 
 def complete_at(day: date) -> datetime:
-    """From when on a UTC day is over and its log complete."""
+    """The time from which on a UTC day is over and its log complete."""
     return datetime.combine(day, time(), UTC) + ONE_DAY + AFTER_MIDNIGHT
 
 

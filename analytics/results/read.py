@@ -70,7 +70,7 @@ class TopologyRow:
 
 
 class TopologyNames(dict[str, str]):
-    """By slug what people read for it; the slug itself where there is no other unique name."""
+    """Slug -> the name that people read; the slug itself where no other name is unique."""
 
     def __missing__(self, slug: str) -> str:
         return slug
@@ -255,7 +255,9 @@ def report(
 def _read_unusual(
     slugs: Sequence[str], period: Period, selection: Selection
 ) -> Sequence[UnusualChange]:
-    """Of the selected topology or pattern; of a destination nothing is compared."""
+    """Unusual changes of the selected topology or pattern; for a destination nothing is
+    compared.
+    """
     rows = UnusualChange.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
     ).order_by("-score", "pk")
@@ -268,7 +270,7 @@ def _read_unusual(
 
 
 def budgets_of(topologies: Sequence[Topology], last: date) -> Mapping[str, Figures]:
-    """By slug the figures of each topology in the 28 days up to this day."""
+    """Slug of a topology -> its figures in the 28 days up to this day."""
     slugs = sorted({one.broker.slug for one in topologies})
     rows = _of(slugs, last - timedelta(days=BUDGET_DAYS - 1), last).filter(
         topology__in=[one.slug for one in topologies], pattern="", destination=""
@@ -396,7 +398,7 @@ def name_topologies(slugs: Sequence[str]) -> TopologyNames:
 
 
 def _find_unique(names: Mapping[str, str]) -> TopologyNames:
-    """By slug those names that one topology has, and that are no slug of another."""
+    """Slug -> name, for names that one topology has and that are no slug of another."""
     uses = Counter(names.values())
     return TopologyNames(
         (slug, name)

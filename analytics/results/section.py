@@ -118,7 +118,7 @@ class Section:
 
     @property
     def links(self) -> list[str]:
-        """Of each row where its first cell leads to; "" is nowhere."""
+        """The address to which the first cell of each row leads; "" for none."""
         if self.buckets and self.messages_url:
             return [f"{self.messages_url}{bucket}" if bucket else "" for bucket in self.buckets]
         if self.searches and self.parked_url:

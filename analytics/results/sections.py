@@ -144,7 +144,7 @@ def _in(late: buckets.Counts, band: tuple[str, int, int]) -> int:
 
 
 def _limits(band: tuple[str, int, int]) -> dict[str, int]:
-    """Of the parameters of `read_bucket` those that are limits: the ends are open."""
+    """The parameters of `read_bucket` that are limits: the ends are open."""
     _, first, after = band
     low = {"late_from": first} if first > buckets.EARLY else {}
     return low | ({"late_to": after} if after <= len(buckets.EDGES_MS) else {})

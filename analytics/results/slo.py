@@ -19,7 +19,9 @@ def error_limit(within_ms: float | None) -> float:
 
 @dataclass(frozen=True)
 class Attainment:
-    """Of measured deliveries those within the target; `allowed` is the share that may be late."""
+    """The deliveries within the target, of those measured; `allowed` is the share that may be
+    late.
+    """
 
     measured: int
     within: int
@@ -52,7 +54,7 @@ class Attainment:
 
     @property
     def budget_text(self) -> str:
-        """Such as "36 % left"; "" of nothing measured."""
+        """The rest of the error budget: "36 % left"; "" if nothing was measured."""
         used = self.burn_rate
         if used is None:
             return ""
@@ -61,7 +63,7 @@ class Attainment:
 
 
 def attainment(late: buckets.Counts, percent: float, within_ms: float) -> Attainment:
-    """Of the measured deliveries by bucket of lateness.
+    """The attainment by the measured deliveries in each bucket of lateness.
 
     `within_ms` is an edge of a bucket, `percent` less than 100.
     """

@@ -52,8 +52,9 @@ class Verdict:
 
     @property
     def score(self) -> float:
-        """By the 2/3 power, as of a normal distribution: the error is estimated from few values
-        (Student), which Wallace's approximation turns into one (Ann. Math. Stat. 30 (1959) 1124).
+        """The score of a count by the 2/3 power, as of a normal distribution: the error is
+        estimated from few values (Student), which Wallace's approximation turns into one (Ann.
+        Math. Stat. 30 (1959) 1124).
         """
         power = max(self.observed - 0.5, 0) ** (2 / 3) - self.expected ** (2 / 3)
         t = power / (2 / 3 * self.expected ** (-1 / 3) * self.error)

@@ -111,7 +111,7 @@ def _expired_days(log: Path, now: datetime) -> list[Path]:
 
 
 def _expired_of_all_hosts(now: datetime) -> list[Path]:
-    """Those of the copy of all hosts' log, which nightly runs alone read."""
+    """The expired files in the copy of all hosts' log, which nightly runs alone read."""
     first = _first_kept_day(now)
     folders = day_folders(shared_log.log_for_runs()) if settings.SHARED_LOG_URL else ()
     return [folder for day, folder in folders if first and day < first]

@@ -39,7 +39,8 @@ class Content:
 
 
 def read(properties: Properties, body: bytes, own: Sequence[Convention] = ()) -> Content:
-    """Of a message, or of one of whose body only the first JSON_BYTES + 1 are known.
+    """The content of a message, or of one of whose body only the first JSON_BYTES + 1 bytes are
+    known.
 
     A body that gzip or deflate packed counts as what was packed.
     """

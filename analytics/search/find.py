@@ -34,7 +34,7 @@ class Search(Protocol):
         """The ids of the next that may match, in the order of the list, after one of them."""
 
     def select(self, ids: Collection[int], most: int | None = None) -> list[int]:
-        """Those of these that match, in the order of the list, or the first `most` of them."""
+        """The ids of these that match, in the order of the list, or the first `most` of them."""
 
     def candidates(self, head: Sequence[int], after: int | None) -> Iterator[Ids]:
         """Lists that contain all that match and come after `after`, or such up to a floor. `head`
@@ -73,7 +73,7 @@ def find(search: Search, after: int | None, wanted: int) -> Found:
 
 
 def _make_page(ids: Sequence[int], floor: int | None, wanted: int) -> Found:
-    """Of all that match up to the floor."""
+    """The page of all matches up to the floor."""
     return Found(
         tuple(ids[:wanted]),
         ids[wanted - 1] if len(ids) > wanted else floor,

@@ -318,5 +318,5 @@ def _read_choice(part: _Part, choices: Sequence[str]) -> str:
 
 
 def _remove_escapes(text: str) -> str:
-    """Without the backslashes before quotes, stars and backslashes."""
+    """The text without the backslashes before quotes, stars and backslashes."""
     return re.sub(r'\\(["*\\])', r"\1", text)

@@ -18,7 +18,9 @@ FIELDS = ("text", "kind", "at", "until", "version")
 
 @require_POST
 def add(request: HttpRequest) -> HttpResponse:
-    """Of the topology or broker whose slug is posted; of all brokers without one."""
+    """Add an annotation of the topology or broker whose slug is posted; of all brokers without
+    one.
+    """
     seen = access.visible_brokers(request.user)
     topology = broker = None
     if slug := request.POST.get("topology", "").replace("\x00", ""):

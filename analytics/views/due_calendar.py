@@ -186,7 +186,7 @@ def _calendar(found: Calendar, days: Sequence[datetime], filters: Filter) -> Due
 
 
 def _link_of_cell(filters: Filter, bars: Sequence[datetime]) -> str:
-    """To all of the local hour: at the end of summer time it is two hours long."""
+    """The link to all of the local hour: at the end of summer time it is two hours long."""
     first_at, last_at = (
         at - timedelta(minutes=timezone.localtime(at).minute) for at in (min(bars), max(bars))
     )
@@ -257,7 +257,7 @@ def read_calendar(
 
 
 class BarNumber(Func):
-    """In which bar of so many seconds since 1970 a moment lies, worked out by the database."""
+    """The bar of so many seconds since 1970 in which a time lies, computed by the database."""
 
     output_field = BigIntegerField()
 

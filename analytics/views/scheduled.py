@@ -113,7 +113,8 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _route(row: ScheduledMessage, shown: lines.MessagePage, now: datetime) -> dict[str, Any]:
-    """Its route in the broker as it is now, drawn with the queue in which it should be.
+    """The route of a message in the broker as it is now, drawn with the queue in which it should
+    be.
 
     Not for readers from whom a header is hidden.
     """

@@ -187,13 +187,15 @@ def _lines(heading: str, problems: Collection[AlertProblem]) -> list[str]:
 
 
 def _make_link(problem: AlertProblem) -> str:
-    """On a line of its own, where the site has an address that others can open."""
+    """A link on a line of its own, where the site has an address that others can open."""
     is_open = problem.path and problem.resolved_at is None and settings.SITE_URL
     return f"\n  {settings.SITE_URL}{problem.path}" if is_open else ""
 
 
 def _new_problems(receiver: AlertReceiver, now: datetime) -> QuerySet[AlertProblem]:
-    """Not reported yet; of those that are over, only what began and ended under its eyes."""
+    """The problems that were not reported yet; of those that are over, only what began and ended
+    while the receiver existed.
+    """
     seen = Q(resolved_at=None) | Q(resolved_at__gt=receiver.created_at)
     long = Q(resolved_at=None) | Q(resolved_at__gte=F("since_at") + MINIMUM_DURATION)
     rows = AlertProblem.objects.filter(seen, long, since_at__lte=now - MINIMUM_DURATION)
@@ -213,7 +215,7 @@ def make_log_version() -> str:
 
 
 class AddressRefused(Exception):
-    """Not an address of this channel; the message is a sentence."""
+    """An address that the channel refuses; the message is a sentence."""
 
 
 def check_address(channel: str, text: str) -> tuple[AlertChannel, str, str]:
@@ -295,7 +297,9 @@ def _split(address: str) -> tuple[str, str] | None:
 
 
 def _webhook_url(address: str) -> str:
-    """Of Apprise's own parameters none can be set: each of the address is sent with it."""
+    """The URL for Apprise, none of whose own parameters can be set: each parameter of the address
+    is sent with it.
+    """
     parts = urlsplit(address)
     scheme = "jsons" if parts.scheme.lower() == "https" else "json"
     sent = urlencode([(f"-{name}", value) for name, value in parse_qsl(parts.query, True)])

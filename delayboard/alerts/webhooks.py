@@ -168,7 +168,7 @@ def _event(
 
 
 def find_reports(now: datetime, made_after: datetime) -> Iterator[NightlyReport]:
-    """Those of whole past days, without their files."""
+    """The nightly reports of whole past days, without their files."""
     computed_at = Run.objects.filter(day=OuterRef("day")).values("finished_at")
     stored = NightlyReport.objects.filter(day__gte=first_day(now), day__lt=now.date())
     stored = stored.annotate(computed_at=Coalesce(Subquery(computed_at), "made_at"))

@@ -19,12 +19,12 @@ CONFIRM = "Send its name as “confirm”."
 
 
 def needs(role: Role, where: str = "the broker") -> dict[str, Any]:
-    """For the document; the operation's guard decides."""
+    """The requirement for the document; the operation's guard decides."""
     return {"openapi_extra": {"x-role": role.name.lower(), "x-role-on": where}}
 
 
 def answers(role: Role, *media_types: str) -> dict[str, Any]:
-    """As `needs`, of an operation that answers a text."""
+    """As `needs`, for an operation that answers a text."""
     content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
     responses = {200: {"description": "OK", "content": content}}
     return {"openapi_extra": needs(role)["openapi_extra"] | {"responses": responses}}
@@ -33,7 +33,7 @@ def answers(role: Role, *media_types: str) -> dict[str, Any]:
 def open_broker(
     request: HttpRequest, slug: str, role: Role = Role.VIEWER, *, changes: bool = True
 ) -> Broker:
-    """As `access.with_broker`. Raises Http404 and PermissionDenied."""
+    """The broker, guarded as by `access.with_broker`. Raises Http404 and PermissionDenied."""
     broker = get_object_or_404(Broker, slug=slug)
     access.require(request.user, broker, role, request=request if changes else None)
     return broker

@@ -94,7 +94,7 @@ def _fields(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> list[tuple
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """In words: "integer or null", "list of string"."""
+    """A type in words: "integer or null", "list of string"."""
     if "anyOf" in schema:
         return " or ".join(map(_type_of, schema["anyOf"]))
     if "$ref" in schema:

@@ -202,7 +202,7 @@ def _restore_keys(folder: Path) -> None:
 
 
 def _read_fingerprint() -> str:
-    """Of the keys that the next process has."""
+    """The fingerprint of the keys that the next process has."""
     values = (
         os.environ.get(name.upper()) or (settings.VAR / file).read_text().strip()
         for name, file in zip(("secret_key", "credential_keys"), KEY_FILES, strict=True)

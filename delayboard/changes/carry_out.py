@@ -106,7 +106,9 @@ class Executor:
         self._error: BaseException | None = None
 
     def carry_out(self, intercepted: Intercepted) -> None:
-        """Its outcome comes into `outcomes`; of one that came once more after that of the first."""
+        """Carry out a change; its outcome comes into `outcomes`. A message that came once more gets
+        the outcome of the first.
+        """
         taken_changes, pk = self.tombstones.taken_changes, intercepted.change.pk
         self._came.append(pk)
         (self._copies if pk in taken_changes else self._given).append(intercepted)

@@ -333,7 +333,9 @@ def _find_obstacle(topology: Topology) -> str:
 
 
 def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:
-    """As `find_point`, in a snapshot without interceptions; those of others are in the way."""
+    """The point as `find_point` returns it, in a snapshot without interceptions; those of others
+    are in the way.
+    """
     point = find_point(snapshot.definitions, exchange, key)
     names = [name for name, one in snapshot.intercepted.items() if one == point.queue]
     if names and not Interception.objects.filter(broker=broker, name__in=names).exists():

@@ -92,7 +92,7 @@ def publish_in_place(
 
 
 def _publish_copy(change: ScheduledChange, channel: Publisher) -> Publish | None:
-    """As `publish_in_place`, of a copy."""
+    """The publish of a copy, as `publish_in_place` makes it."""
     if change.message is None:
         take.fail(change, "The message is no longer on the list of waiting messages.")
         return None

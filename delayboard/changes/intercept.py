@@ -85,7 +85,9 @@ class _Interception(Session):
     """The steps of an interception, from whichever the row names."""
 
     def run(self) -> None:
-        """Until nothing is due soon and the bindings are as they were, or it shall stop."""
+        """Intercept until nothing is due soon and the bindings are as they were, or until it is
+        stopped.
+        """
         row = self.row
         if row.state == InterceptionState.WAITING:
             take.abandon(
@@ -438,7 +440,9 @@ class Forwarder:
         self._executor.counts["taken" if publish is None else "passed"] += 1
 
     def _onward(self, message: Message) -> Publish:
-        """As it came; without another's user id, which the broker would refuse."""
+        """The publish of a message as it came, without another's user id, which the broker would
+        refuse.
+        """
         properties = message.properties
         if message.redelivered or self._executor.is_doubtful:
             properties = mark_doubled(properties)

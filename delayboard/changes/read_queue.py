@@ -212,7 +212,9 @@ class _Reading:
         )
 
     def _end_late(self, rows: QuerySet[ScheduledChange], why: str) -> None:
-        """Those that are due by now were delivered, or were taken out before a kill."""
+        """End the changes that are due by now: their messages were delivered, or taken out before a
+        kill.
+        """
         late = rows.filter(due_at__lt=timezone.now())
         self._end(late.filter(state__in=OPEN), why)
         late.filter(state=ChangeState.DONE, is_settled=False).update(

@@ -392,7 +392,7 @@ class Selection:
     is_all: bool = False
 
     def adding(self, selectors: Iterable[Selector]) -> Selection:
-        """As few other messages as possible with them."""
+        """The selection with these messages, and with as few others as possible."""
         headers, keys = set(self.headers), set(self.keys)
         for one in selectors:
             if one.headers in headers or one.routing_key in keys:

@@ -140,7 +140,7 @@ class Tombstones:
 
 
 def _without_own(changes: list[ScheduledChange], own: str) -> list[ScheduledChange]:
-    """Those of a message that the change with the number `own` published; all for none.
+    """The changes of a message that the change with the number `own` published; all for none.
 
     The recorded message of such a change has the number in its headers. Of an equal message, too, a
     change can be requested and wait for it.
@@ -228,7 +228,7 @@ def fail(change: ScheduledChange, error: str, *, may_have_arrived: bool = False)
 
 
 def abandon(changes: QuerySet[ScheduledChange], why: str) -> None:
-    """Those whose messages should have come by now."""
+    """Abandon the changes whose messages should have come by now."""
     now = timezone.now()
     missed = changes.filter(state__in=OPEN, due_at__lt=now - GRACE)
     # Beside a copy, and beside what was published in its place, the message itself arrived.
@@ -282,7 +282,7 @@ def stated_headers(change: ScheduledChange) -> dict[str, str]:
 
 
 def headers_of(row: ScheduledMessage) -> dict[str, Any]:
-    """Those that were recorded; none where they cannot be read."""
+    """The headers that were recorded; none where they cannot be read."""
     try:
         headers = json.loads(row.headers_json)
     except ValueError:

@@ -216,7 +216,9 @@ def _change(user: Any, kind: Kind, chunks: Iterable[Collection[int]]) -> int:
 
 
 def _stated(parked_message: ParkedMessage) -> facts.Stated:
-    """Without its body, which may be large and is read only where the content id needs it."""
+    """The fact of a message, without its body, which may be large and is read only where the
+    content id needs it.
+    """
     message = parked_message.without_body
     content = facts.id_of(
         message.properties, parked_message.content_id, lambda: bytes(parked_message.body.data)

@@ -113,7 +113,7 @@ def make_line(values: Mapping[str, Any]) -> bytes:
 
 
 def make_row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:
-    """By COLUMNS."""
+    """The cells of a message, in the order of COLUMNS."""
     properties: Properties = read_properties(bytes(parked_message.properties))
     values = make_record(parked_message, b"", hidden)
     found = values | values["group"]
@@ -149,7 +149,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _body(body: bytes) -> dict[str, str]:
-    """As a text where it is one, else in base64."""
+    """The body as a text where it is one, else in base64."""
     try:
         return {"body_text": body.decode()}
     except UnicodeDecodeError:
@@ -182,7 +182,9 @@ def write_messages(
 def export_audited(
     user: Any, broker: Broker, form: str, query: str, rows: ParkedMessages
 ) -> Iterator[bytes]:
-    """As `write_messages`, as far as this user may see them; the audit log has it."""
+    """Write messages as `write_messages` does, as far as this user may see them, with an entry in
+    the audit log.
+    """
     hidden = redaction.rules_for(user, broker)
     details = {"format": form, "masked": not hidden.is_empty}
     audit.record(user, "parked messages exported", broker=broker, what=query, details=details)

@@ -156,7 +156,7 @@ def _write_chunk(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
 
 
 def _find_known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
-    """Those that were imported before, and those that were parked here themselves."""
+    """The ids of messages that were imported before, or that were parked here."""
     uids = {one.uid for one in chunk}
     of_broker = ParkedMessage.objects.filter(broker=broker)
     imported = of_broker.filter(imported_uid__in=uids)

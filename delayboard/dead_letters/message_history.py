@@ -69,7 +69,9 @@ class Step:
 def build_history(
     message: Message, history: History, then: Sequence[Step] = ()
 ) -> tuple[Step, ...]:
-    """From its publication to where it lies, and what was done with it `then`, in order."""
+    """The steps from the publication to the present place, and what was done with the message
+    `then`, in order.
+    """
     deaths = [Step("death", d.reason, d.queue, d.first_at, death=d) for d in history.deaths]
     latest = _latest(message, history)
     steps = [_publication(message, history), *deaths, *([latest] if latest else []), *then]
@@ -261,7 +263,8 @@ def path_diagram(message: Message, history: History, queue: str) -> str:
 
 
 def path_graph(message: Message, history: History, queue: str) -> Graph:
-    """Its queues in the order of their first deaths, and the exchanges between them.
+    """The graph of the message's queues in the order of their first deaths, with the exchanges
+    between them.
 
     An arrow is marked as inferred when only the order or the counts support it.
     """
@@ -292,7 +295,7 @@ def path_graph(message: Message, history: History, queue: str) -> Graph:
 
 
 def _draw(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
-    """Those with a name to draw, or both ends of what nobody could look at."""
+    """The deaths with a name to draw, or both ends of what could not be read."""
     half = MOST_DEATHS // 2
     deaths = tuple(death for death in deaths if death.queue)
     return deaths if len(deaths) <= MOST_DEATHS else deaths[:half] + deaths[-half:]
@@ -301,7 +304,7 @@ def _draw(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
 def _add_death(
     edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_sure: bool
 ) -> None:
-    """From the queue before through the exchange to the queue of this death."""
+    """Add the path from the queue before, through the exchange, to the queue of this death."""
     kind: Literal["dead-letter", "alternate"] = "dead-letter" if is_sure else "alternate"
     what = "dead-letters to" if is_sure else "dead-letters to (inferred)"
     queue = f"queue/{death.queue}"

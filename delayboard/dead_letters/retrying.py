@@ -178,7 +178,7 @@ def _describe_failures(line: ScheduledLine) -> str:
 def _depths(
     topologies: Sequence[Topology], scope: Scope, read: Mapping[Broker, Snapshot]
 ) -> list[Depth]:
-    """Those that hold most first."""
+    """The depths of queues, the largest first."""
     observed, inside = observe(topologies, scope.now), set(filter(waits_in_work_queue, topologies))
     found = [
         Depth(

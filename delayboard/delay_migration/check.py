@@ -171,7 +171,7 @@ def _count_delayed(source: Topology) -> int | None:
 def read_depths(
     source: Topology, queues: Sequence[str], counted: str = "messages"
 ) -> dict[str, int]:
-    """Those that hold something, as the broker last reported: up to five seconds ago."""
+    """The queues that hold something, as the broker last reported: up to five seconds ago."""
     with Management(source.broker.address) as management:
         totals = {str(one.get("name")): one.get(counted) for one in management.queue_totals()}
     numbers = {name: totals.get(name) for name in queues}
@@ -194,7 +194,7 @@ class Step(NamedTuple):
 
 
 def find_publishers(source: Topology, now: datetime) -> Publishers:
-    """By the messages that entered the source, where they are recorded up to now."""
+    """The publishers by the messages that entered the source, where they are recorded up to now."""
     if is_seen_by_nobody(source):
         return Publishers(
             "unknown",

@@ -171,7 +171,7 @@ def _describe_remaining(tally: Tally) -> str:
 
 
 def open_migrations() -> QuerySet[DelayMigration]:
-    """Those that did not come to their end."""
+    """The migrations that did not come to their end."""
     return DelayMigration.objects.filter(work__state__in=(WorkState.WAITING, WorkState.RUNNING))
 
 

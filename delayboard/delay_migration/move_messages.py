@@ -252,7 +252,8 @@ class Run:
     def _read(
         self, place: Place, message: Message, now: datetime, row_key: str, content: str
     ) -> Due:
-        """Of one without a publish time, the recorded due time counts, if only one can be meant.
+        """The due time of a message; without a publish time the recorded one, if only one can be
+        meant.
 
         Raises Malformed.
         """
@@ -273,7 +274,7 @@ class Run:
             return place.read(message, now, dues[-1] if is_one else None)
 
     def _aim(self, publish: Publish, mark: Mark) -> Publish:
-        """To the target, with what is left of its delay. Raises ParamsError."""
+        """The publish to the target, with what is left of the delay. Raises ParamsError."""
         if mark.due_at is None:
             return publish
         delay = remaining_delay(mark.due_at, datetime.now(UTC))
@@ -301,7 +302,7 @@ class Run:
         )
 
     def _bind(self, destination: str, publishing: Pipeline[Taken[Mark]]) -> None:
-        """Once for each destination. Raises Refusal and BrokerError."""
+        """Bind each destination once. Raises Refusal and BrokerError."""
         if destination in self._declared:
             return
         if problem := self.destinations.problem(destination):
@@ -435,7 +436,9 @@ class RecordedQueue:
             self.queue.settle(confirmed)
 
     def _write_down(self, moved: Sequence[Taken[Mark]]) -> None:
-        """That they left the source, which no tap sees; after a kill once more, by the same id."""
+        """Record that messages left the source, which no tap sees; after a kill once more, by the
+        same id.
+        """
         source, now = self.row.source, datetime.now(UTC)
         began = f"{self.row.created_at:%Y%m%d%H%M%S%f}"
         with transaction.atomic():

@@ -81,7 +81,7 @@ class Unmovable(WrongStamp):
 
 @dataclass(frozen=True)
 class Due:
-    """For whom a message is, and when it is due."""
+    """The destination of a message, and when it is due."""
 
     destination: str
     at: datetime
@@ -95,8 +95,8 @@ def due_in_level(
     now: datetime,
     recorded_at: datetime | None = None,
 ) -> Due:
-    """Of a message in a level, whose wait is given; of one without a publish time, when it was
-    recorded as due. Raises Malformed.
+    """The due time of a message in a level, whose wait is given; without a publish time, the
+    recorded one. Raises Malformed.
     """
     bits, destination = split_key(params, message.routing_key)
     if not bits or not destination:
@@ -202,8 +202,8 @@ def _level(params: levels.Params, level: int) -> Place:
 
 
 def _delay_queue(queue: Queue, index: Index) -> Place:
-    """Its destination is the one queue that its exchange leads to: by its own key all messages, or
-    each by the message's key.
+    """A delay queue whose destination is the one queue that its exchange leads to: by its own key
+    all messages, or each by the message's key.
 
     Raises Refusal where its own key leads to none, or to several.
     """

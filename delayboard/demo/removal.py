@@ -56,7 +56,7 @@ def demo_broker() -> Broker | None:
 
 
 def demo_topologies(broker: Broker) -> QuerySet[Topology]:
-    """Those that the demo created; never one of a user."""
+    """The topologies that the demo created; never one of a user."""
     own = Q()
     for flow in FLOWS:
         own |= Q(kind=flow.kind, params=flow.pattern.store(flow.params))

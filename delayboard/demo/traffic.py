@@ -136,7 +136,7 @@ def make_message(flow: Flow) -> tuple[Properties, bytes]:
 def send(
     channel: Publisher, flow: Flow, properties: Properties, body: bytes, delay: timedelta
 ) -> None:
-    """By the pattern's own route. Raises BrokerError."""
+    """Publish by the pattern's own route. Raises BrokerError."""
     route = flow.pattern.route(flow.params, delay, flow.target)
     stamped = edit_properties(properties, set_headers=route.make_headers(time.time_ns() // 10**6))
     # The bindings are there, or are replaced while Delayboard changes a message.

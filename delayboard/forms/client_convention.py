@@ -36,7 +36,9 @@ def _place(label: str, example: str = "", help_text: str = "", **given: Any) -> 
 
 
 class ClientConventionForm(forms.Form):
-    """After validation `convention` is what was typed, and `text` its TOML."""
+    """The form of a convention. After validation `convention` is what was typed, and `text` its
+    TOML.
+    """
 
     name = _place("Name", "shop-client", max_length=LONGEST_NAME, required=True)
     known_by = _place("Header that all its messages have", "x-src-queue", required=True)

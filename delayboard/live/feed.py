@@ -53,7 +53,7 @@ class Feed:
                 del self._watched[subject.key]
 
     def end(self) -> None:
-        """For the end of the process."""
+        """Stop all subjects at the end of the process."""
         with self._lock:
             for watched in self._watched.values():
                 watched.stop.set()

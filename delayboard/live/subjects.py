@@ -244,7 +244,7 @@ def _rows(
 
 
 def _read_numbers(text: str) -> frozenset[int]:
-    """Of "1,2"; none when it is something else."""
+    """The numbers in a text such as "1,2"; none when it is something else."""
     is_list = re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", text, re.ASCII)
     return frozenset(map(int, text.split(","))) if is_list else frozenset()
 

@@ -32,5 +32,5 @@ class Acknowledgement(models.Model):
 
     @classmethod
     def active(cls, now: datetime) -> models.QuerySet[Acknowledgement]:
-        """Those whose end is not reached."""
+        """The acknowledgements whose end is not reached."""
         return cls.objects.filter(models.Q(until_at=None) | models.Q(until_at__gt=now))

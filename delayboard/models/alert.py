@@ -1,4 +1,4 @@
-"""Who gets alerts, the problems that are alerted, and each message with its outcome."""
+"""Alerts: receivers, the problems that are alerted, and each message with its outcome."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AlertReceiver(models.Model):
 
     @property
     def secret(self) -> str:
-        """That signs deliveries. Raises DecryptionError when the key is missing."""
+        """The secret that signs deliveries. Raises DecryptionError when the key is missing."""
         return open_secret(self.encrypted_secret)
 
     def is_quiet(self, now: datetime) -> bool:
@@ -152,8 +152,8 @@ class AlertMessage(models.Model):
 
     @classmethod
     def failed(cls) -> models.QuerySet[AlertMessage]:
-        """Those that were abandoned, and those whose last attempt failed; tests and disabled
-        webhooks aside.
+        """The messages that were abandoned, and those whose last attempt failed; without tests and
+        disabled webhooks.
 
         An abandoned one no longer counts when its receiver got a later one.
         """
@@ -189,7 +189,7 @@ class Heartbeat(models.Model):
 
 
 class AlertNotice(models.Model):
-    """That a receiver was informed of a problem, and of its end."""
+    """The record that a receiver was informed of a problem, and of its end."""
 
     receiver = models.ForeignKey(AlertReceiver, models.CASCADE, related_name="notices")
     problem = models.ForeignKey(AlertProblem, models.CASCADE, related_name="notices")

@@ -9,7 +9,7 @@ from topology.models import Topology, Work
 
 
 class DelayMigration(models.Model):
-    """From a topology to delay levels. `doubled` messages may be in the target twice.
+    """A migration from a topology to delay levels. `doubled` messages may be in the target twice.
 
     A worker goes on with one that is not at its end, unless it is paused. With `takes_undated`,
     messages of which nobody knows when they are due go to the queue for malformed ones too; else
@@ -40,7 +40,7 @@ class DelayMigration(models.Model):
 
     @property
     def route(self) -> str:
-        """From where to where, for the audit log, which names the broker of the source."""
+        """Source and target for the audit log, which names the broker of the source."""
         target = self.target
         is_elsewhere = target.broker_id != self.source.broker_id
         return f"{self.source.name} to {target.name}" + (

@@ -170,12 +170,12 @@ class ScheduledChange(models.Model):
 
     @property
     def can_be_undone(self) -> bool:
-        """As UNDOABLE selects."""
+        """Whether UNDOABLE selects the change."""
         return self.state == ChangeState.PENDING and self.copy_begun_at is None
 
     @property
     def audit_details(self) -> dict[str, Any]:
-        """Its number, when its message was due, and its new due time."""
+        """The number of the change, when its message was due, and its new due time."""
         times = {"due": self.due_at, "new due time": self.new_due_at}
         moments = {name: f"{at:%Y-%m-%d %H:%M:%S} UTC" for name, at in times.items() if at}
         return {"change": self.pk, **moments}

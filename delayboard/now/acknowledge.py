@@ -25,7 +25,7 @@ SNOOZES = {
 def acknowledge(
     user: audit.Actor, problem: Problem, broker: Broker | None, until_at: datetime | None
 ) -> None:
-    """Until then, or until the problem ends; a second call replaces the first."""
+    """Acknowledge a problem until then, or until it ends; a second call replaces the first."""
     name = user.get_username() if user is not None else "delayboard"
     action = "problem snoozed" if until_at else "problem acknowledged"
     details = {"problem": problem.identity} | ({"until": until_at.isoformat()} if until_at else {})

@@ -170,7 +170,7 @@ def _read_samples(
 
 
 def _change(number: int, time: timedelta) -> str:
-    """Such as "+12 in 1 h", or "" for none."""
+    """The change of a counter: "+12 in 1 h", or "" for none."""
     if not number:
         return ""
     words = "1 h" if time >= GROWTH_SPAN else f"{time // timedelta(minutes=1)} min"

@@ -50,7 +50,7 @@ class Lateness:
 
 
 def read_lateness(flows: Sequence[FlowLine]) -> dict[int, Lateness]:
-    """By the primary key of the topology; empty where deliveries are not known."""
+    """Primary key of a topology -> its lateness; none where deliveries are not known."""
     rows = Slo.objects.filter(topology__in=[one.topology.pk for one in flows])
     targets = {row.topology_id: row for row in rows}
     found = {}

@@ -183,7 +183,7 @@ def find_places(
 
 
 def _fitting(words: Sequence[str], places: Iterable[Place]) -> list[Place]:
-    """Those whose label has every word; what begins with the first word comes first."""
+    """The places whose label has every word; what begins with the first word comes first."""
     found = [one for one in places if all(word in one.link.label.casefold() for word in words)]
     start = words[0] if words else ""
     found.sort(key=lambda one: not one.link.label.casefold().startswith(start))
@@ -283,7 +283,7 @@ def _topology_rows(brokers: Sequence[Broker]) -> QuerySet[Topology]:
 
 
 def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
-    """From the snapshots that this process has: a search never waits for a broker."""
+    """The queues from the snapshots that this process has: a search never waits for a broker."""
     for broker in brokers:
         known = snapshots.latest(broker.pk)
         if known is None or known.snapshot is None:
@@ -297,14 +297,14 @@ def _queues(brokers: Iterable[Broker]) -> Iterator[Place]:
 
 
 def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redaction]) -> list[Place]:
-    """As the rules of each broker let them be seen."""
+    """The groups as the rules of each broker let them be seen."""
     shown = groups.page(brokers, groups.GroupFilter(text=text), rules).rows[:MOST]
     links = (Link(str(one), "message_group", (one.broker.slug, str(one.pk))) for one in shown)
     return list(map(Place, links, (one.broker.name for one in shown)))
 
 
 def _replays(brokers: Sequence[Broker]) -> Iterator[Place]:
-    """Those that have not ended by number; whatever their number, a hundred are searched."""
+    """The replays by number that have not ended; whatever their number, a hundred are searched."""
     rows = ReplayBatch.objects.filter(broker__in=brokers).exclude(state__in=ENDED_BATCH)
     for row in rows.select_related("broker").order_by("-pk")[:SEARCHED]:
         note = f"{row.get_state_display()}, {row.broker.name}"

@@ -130,7 +130,7 @@ class Problem:
 
 
 def read_missing_bindings(brokers: Sequence[Broker]) -> list[MissingBinding]:
-    """Those of the applied topologies of these brokers."""
+    """The missing bindings of the applied topologies of these brokers."""
     rows = MissingBinding.objects.filter(
         topology__broker__in=brokers, topology__state=State.APPLIED
     )
@@ -271,7 +271,7 @@ def find_burning(flows: Sequence[FlowLine], found: Mapping[int, Lateness]) -> It
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Problem]:
-    """Those with messages that should have left a minute ago, stuck ones aside.
+    """Topologies with messages that should have left a minute ago, without stuck ones.
 
     For topologies whose copies are read at present: nobody may have observed those of others.
     """

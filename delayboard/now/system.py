@@ -128,7 +128,9 @@ def list_hosts(tasks: Sequence[BackgroundTask]) -> list[HostLine]:
 
 
 def find_host_problems(now: datetime) -> Iterator[Problem]:
-    """Of several hosts: what of their logs cannot be read, and what they do not have in common."""
+    """Problems of several hosts: logs that cannot be read, and what the hosts do not have in
+    common.
+    """
     hosts = list(LogHost.objects.all())
     for host in hosts:
         wrong = (

@@ -85,7 +85,7 @@ class Destinations:
         return time.monotonic() - self._checked_at > CHECK_AGAIN_SECONDS
 
     def take(self, target: str) -> None:
-        """From now on messages are on their way to it."""
+        """Note that messages are on their way to the destination from now on."""
         declares = delay_levels.route(self._params, timedelta(0), target).declares
         if all(self._seen.definitions.get(obj.identity) for obj in declares):
             return
@@ -95,7 +95,8 @@ class Destinations:
 
     @contextmanager
     def owning(self, target: str, declares: Definitions) -> Iterator[Callable[[], None]]:
-        """As `owning`, for messages to it; from the declaration on they count as on their way.
+        """Own the objects as `owning` does, for messages to the destination; from the declaration
+        on they count as on their way.
 
         Looks again the first time: another's destination may have come since. Raises Conflict,
         Blocked, and what a look raises.

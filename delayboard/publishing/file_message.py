@@ -70,7 +70,7 @@ class FileMessage:
 
     @property
     def message_id(self) -> str:
-        """Its own; "" when it has none."""
+        """The message's own id; "" when it has none."""
         stated: str = self.properties.get("message_id", "")
         return stated
 

@@ -113,7 +113,7 @@ class FileReader:
         return PublishJob.objects.filter(topology=self.topology, file_digest=self.digest)
 
     def load(self, job: PublishJob) -> None:
-        """Its lines are published, open or not begun as the job has them now."""
+        """Load which lines are published, open or not begun, as the job has them now."""
         self._key, self._begun = job.pk, job.begun
         self._again, self._left = frozenset(job.unanswered), frozenset(job.not_published)
 

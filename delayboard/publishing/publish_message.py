@@ -283,7 +283,7 @@ def leave_intercepted(outgoing: OutgoingMessage, broker: Broker) -> OutgoingMess
 
 @contextmanager
 def declaring(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], None]]:
-    """As `owning`, for the objects that the message declares, if any.
+    """Own the objects that the message declares, if any, as `owning` does.
 
     Reads the broker again: the prediction may be seconds old, and another user's destination may
     have appeared. Raises Conflict.

@@ -59,7 +59,7 @@ class Step:
 
     @property
     def difference(self) -> str:
-        """Such as "+12ms"; "" where nothing was observed."""
+        """The difference to the planned time: "+12ms"; "" where nothing was observed."""
         if self.observed_at is None:
             return ""
         if not self.caught_up:

@@ -85,7 +85,7 @@ class SizeRule(Rule):
 
     @property
     def limit(self) -> int | None:
-        """In bytes; None for no limit."""
+        """The limit in bytes; None for no limit."""
         return settings.KEEP_PARKED_MB * MEGABYTE or None
 
     def is_exceeded(self, size: int | None) -> bool:
@@ -154,7 +154,7 @@ def measure_size() -> int:
 
 
 def _count_messages(states: Collection[ParkedState]) -> int:
-    """By the counts of their groups."""
+    """Count messages by the counts of their groups."""
     sums = MessageGroup.objects.aggregate(**{state: Sum(state, default=0) for state in states})
     return sum(sums.values())
 
@@ -164,7 +164,7 @@ def _filter_deletable(state: ParkedState) -> Rows:
 
 
 def _find_oldest(number: int) -> list[int]:
-    """Of all that are resolved; each state has its own order in the index."""
+    """The oldest of all that are resolved; each state has its own order in the index."""
     found: list[tuple[datetime, int]] = []
     for state in RESOLVED:
         rows = _filter_deletable(state).order_by("state_at", "pk")
@@ -186,7 +186,7 @@ def _delete_messages(keys: list[int]) -> tuple[int, int]:
 
 
 def _lock(keys: list[int]) -> list[Any]:
-    """Those of them that are still resolved: somebody may restore one at this moment.
+    """Lock those that are still resolved: somebody may restore one at this time.
 
     Their repeats are changed when they go, and are locked in the same order.
     """

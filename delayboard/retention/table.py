@@ -40,7 +40,7 @@ _IN_DELAY = ReplayItem.objects.filter(
 
 @dataclass(frozen=True)
 class ReplayRule(RowRule):
-    """Those that ended so long ago, one at a time: a million items are no single transaction."""
+    """Replays that ended so long ago, one at a time: a million items are no single transaction."""
 
     def older(self, now: datetime, cutoff: datetime) -> Rows:
         ended = self.table.filter(state__in=ENDED_BATCH, state_at__lt=cutoff)

@@ -44,6 +44,6 @@ class AccountAdapter(DefaultAccountAdapter):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Without those of signing in and out, which the page shows anyway."""
+        """Add a message, unless it is one of signing in and out, which the page shows anyway."""
         if not (message_template or "").startswith("account/"):
             super().add_message(request, level, message_template, *args, **kwargs)

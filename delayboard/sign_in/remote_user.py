@@ -36,7 +36,7 @@ class ProxyUserBackend(RemoteUserBackend):
         return user
 
     def get_user(self, user_id: Any) -> Any:
-        """Nobody while no proxy is configured: websockets ask here alone."""
+        """The account; none while no proxy is configured, which only websockets ask here."""
         return super().get_user(user_id) if settings.REMOTE_USER_PROXIES else None
 
 

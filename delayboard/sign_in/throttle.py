@@ -127,7 +127,7 @@ class Throttle(AxesDatabaseHandler):
     def _counts(
         self, request: HttpRequest, credentials: Mapping[str, Any] | None
     ) -> Iterator[tuple[int, int, datetime | None]]:
-        """For each rule: failures, the limit, and the moment of the last one."""
+        """Failures, limit, and time of the last failure for each rule."""
         rules = self.get_user_attempts(request, credentials)
         kept = get_cache().get_many(keys := get_client_cache_keys(request, credentials))
         limits = (PAIR_LIMIT, ADDRESS_LIMIT, ACCOUNT_LIMIT)

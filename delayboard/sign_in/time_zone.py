@@ -15,7 +15,7 @@ SESSION_KEY = "time_zone"
 
 
 def remember(request: HttpRequest, user: Any, **_: object) -> None:
-    """At sign-in: no page reads the row again."""
+    """Store the time zone at sign-in, so that no page reads the row again."""
     found = Preference.objects.filter(user=user).values_list("time_zone", flat=True).first()
     if found:
         request.session[SESSION_KEY] = found

@@ -71,7 +71,7 @@ def forwarder(topology: Topology) -> dict[str, Any]:
 
 @register.inclusion_tag("delayboard/_observation.html", takes_context=True)
 def observation(context: Context, topology: Topology) -> dict[str, Any]:
-    """By which means an adopted or incompletely tapped topology is observed, and the switches."""
+    """How an adopted or incompletely tapped topology is observed, and the switches."""
     missing = untapped(topology)
     if topology.state != State.APPLIED or not (missing or topology.is_adopted):
         return {}
@@ -326,7 +326,7 @@ def _time(value: datetime, title: str, text: str, flag: str) -> SafeString:
 
 @register.simple_tag(takes_context=True, name="link_url")
 def link_of_broker(context: template.Context, link: Link) -> str:
-    """As `link_url`, of the broker that the page is of, where the address can name one."""
+    """The link as of `link_url`, with the broker of the page, where the address can name one."""
     broker: Broker | None = context.get("broker")
     if broker and link.url_name in OF_BROKERS and "topology" not in link.query:
         link = replace(link, query={"broker": broker.slug, **link.query})

@@ -139,7 +139,9 @@ def _targets(request: HttpRequest, source: Topology) -> QuerySet[Topology]:
 
 
 def _open_target(request: HttpRequest, source: Topology) -> Topology | None:
-    """Of the open migration, None for none. Raises PermissionDenied without the role there."""
+    """The target of the open migration, None for none. Raises PermissionDenied without the role
+    there.
+    """
     rows = migrations.open_migrations().filter(source=source).select_related("target__broker")
     row = rows.first()
     if row is None:

@@ -76,7 +76,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def may_read(request: HttpRequest) -> bool:
-    """By token or address; nobody while neither is set."""
+    """Whether the token or the address may read; nobody may while neither is set."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     wanted = settings.METRICS_TOKEN
     if wanted and scheme.lower() == "bearer":

@@ -30,7 +30,7 @@ _refreshed: dict[tuple[object, ...], tuple[datetime, str]] = {}
 
 @require_safe
 def now(request: HttpRequest) -> HttpResponse:
-    """Of all brokers that the user may see, or of the one that is chosen."""
+    """The page Now of all brokers that the user may see, or of the chosen one."""
     choice = access.choose_brokers(request)
     brokers = choice.shown
     at = datetime.now(UTC)

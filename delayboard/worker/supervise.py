@@ -103,7 +103,7 @@ class Supervisor:
         self._ids: dict[tuple[str, str], int] | None = None
 
     def run(self, stop: threading.Event) -> bool:
-        """Until `stop` is set; False when a thread did not end in time and must be left."""
+        """Run until `stop` is set; False when a thread did not end in time and must be left."""
         with keep_heartbeats() as self.heartbeats, touching(settings.VAR / "worker.heartbeat"):
             return self._run(stop)
 
@@ -199,7 +199,7 @@ class Supervisor:
     def _choose_ours(
         self, wanted: Mapping[str, Task], ids: Mapping[tuple[str, str], int]
     ) -> dict[str, Task]:
-        """Without the exclusive tasks that another process has."""
+        """The tasks without the exclusive ones that another process has."""
         subjects = {key: ids[key, ""] for key, task in wanted.items() if task.is_exclusive}
         if self._leases is None:
             # Nothing can be recorded; that each task says so is what a person needs, unless another

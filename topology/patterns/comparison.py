@@ -44,7 +44,9 @@ class Cost:
 
 
 def list_costs(delays: Sequence[timedelta]) -> list[Cost]:
-    """The costs of each pattern that is created, with parameters that offer these delays if it can."""
+    """The costs of each pattern that is created, with parameters that offer these delays if it
+    can.
+    """
     return [_find_cost(pattern, delays) for pattern in list_created().values()]
 
 

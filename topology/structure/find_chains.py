@@ -374,7 +374,9 @@ class _Vhost:
             yield Entry(queue.name, "", queue.name, failing=by_name)
 
     def _find_exchanges(self, queues: Iterable[str]) -> AbstractSet[str]:
-        """The exchanges that dead letters of these queues may pass, alternate exchanges included."""
+        """The exchanges that dead letters of these queues may pass, alternate exchanges
+        included.
+        """
         found = (self.found.queue(name) for name in queues)
         into = {queue.dead_letter_exchange or "" for queue in found if queue} - {""}
         return {one.name for name in into for one in self._index.reach(name).exchanges}

@@ -112,7 +112,9 @@ def moves(events: DataFrame, sides: DataFrame) -> DataFrame:
 
 
 def is_trip() -> Column:
-    """Of a delivery: what passed the topology without a delay has neither attempt nor delay."""
+    """Whether a delivery ended a delay: what passed the topology without one has neither attempt
+    nor delay.
+    """
     return (f.col("attempt") > 0) | (f.col("requested_delay_ms") > 0)
 
 

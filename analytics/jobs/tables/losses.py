@@ -172,7 +172,7 @@ def count_dead_letters(arrived: DataFrame, end: datetime) -> DataFrame:
 
 
 def _arrived(arrived: DataFrame) -> DataFrame:
-    """Of a message the larger of two numbers: its recorded deaths, and how often it was parked.
+    """How often a message arrived: the larger number of its recorded deaths and of its parkings.
 
     Both count the same arrivals, and each may have missed some. The recorder can read the copy of
     a death twice after a crash: of a message with an id each attempt dies once.

@@ -32,13 +32,13 @@ def history_us() -> Column:
 
 
 def failure(end: datetime) -> tuple[Column, Column]:
-    """Of an event: when it failed before `end`, else null, and its cause_id."""
+    """The time of an event's failure if it is before `end`, else null, and its cause_id."""
     failed_us = f.when(is_failure() & (f.col("recorded_us") < micros(end)), f.col("recorded_us"))
     return failed_us.alias("failed_us"), f.when(is_failure(), cause_id()).alias("cause_id")
 
 
 def first_failure() -> tuple[Column, Column]:
-    """Of events with their `failure`: when the first was, and its cause_id."""
+    """The time of the first failure of events with their `failure`, and its cause_id."""
     return (
         f.min("failed_us").alias("failed_us"),
         f.min_by("cause_id", "failed_us").alias("cause_id"),

@@ -105,7 +105,9 @@ def write(form: str, read: Iterable[ScheduledLine]) -> Iterator[bytes]:
 
 
 def read(rows: QuerySet[ScheduledMessage], query: Query) -> Iterator[ScheduledMessage]:
-    """Those that match, the first that is due first; what is not indexed yet too."""
+    """The messages that match, the first that is due first, including those that are not indexed
+    yet.
+    """
     rest = rows = filter_columns(rows, query)
     while chunk := list(rest[:CHUNK]):
         found = {row.pk for row in chunk}

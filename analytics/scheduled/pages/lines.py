@@ -67,7 +67,7 @@ class ScheduledLine:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """As they were recorded, with HIDDEN in the place of what is hidden."""
+        """The headers as they were recorded, with HIDDEN in the place of what is hidden."""
         return self.hidden.headers(json.loads(self.row.headers_json))
 
     @property
@@ -125,7 +125,7 @@ class ScheduledLine:
 
     @property
     def name(self) -> str:
-        """Its message id, else the one of its library, else the beginning of its content's hash."""
+        """The message id, else the id of its library, else the beginning of its content's hash."""
         stated = self.client and self.client.message_id
         known = "" if stated == HIDDEN else stated
         return self.row.message_id or known or f"{self.row.content_id[:12]}…"

@@ -120,5 +120,5 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
 
 
 def written_moment(moment: datetime) -> str:
-    """As `read_moment` reads it, to the second and short enough to be read by people."""
+    """A time as `read_moment` reads it, to the second and short enough to be read by people."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")

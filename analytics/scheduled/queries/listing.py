@@ -182,7 +182,7 @@ def allowed(
 
 @dataclass(frozen=True)
 class ScheduledSearch:
-    """Those of the rows, which are of these brokers, in their order, that match the query.
+    """The rows, which are of these brokers, that match the query, in their order.
 
     `parts` are the topologies of which the rows are read one by one, where few of all rows are
     theirs: each has an index in due order.
@@ -242,7 +242,7 @@ class ScheduledSearch:
 
 
 def filter_columns(rows: QuerySet[ScheduledMessage], query: Query) -> QuerySet[ScheduledMessage]:
-    """Those of the rows that meet the conditions on columns."""
+    """The rows that meet the conditions on columns."""
     for one in query.conditions:
         if one.field in FIELDS:
             column = FIELDS[one.field].column

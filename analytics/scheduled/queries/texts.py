@@ -115,7 +115,7 @@ def _read(
 
 
 def _select_waiting(ids: Collection[int], now: datetime) -> dict[int, datetime]:
-    """Those of these messages that still wait, each with its due time."""
+    """The messages of these that still wait, each with its due time."""
     rows = ScheduledMessage.objects.filter(WAITING, pk__in=ids).exclude(is_presumed_delivered(now))
     return {pk: due_at for pk, due_at in rows.values_list("pk", "due_at") if due_at is not None}
 

@@ -286,7 +286,7 @@ def find_lag(log: Path, now: datetime) -> timedelta:
 
 
 def _age(file: Path, position: int, now: datetime) -> timedelta:
-    """Of the first whole line after a position."""
+    """The age of the first whole line after a position."""
     try:
         with file.open("rb") as lines:
             lines.seek(position)

@@ -66,13 +66,13 @@ class Scope:
         return (rows if until_at is None else rows.filter(due_at__lt=until_at)).order_by()
 
     def overdue_rows(self, after: timedelta = OVERDUE_AFTER) -> QuerySet[ScheduledMessage]:
-        """Those of them that should have left so long ago, and nobody saw it."""
+        """The rows of messages that should have left so long ago, without a recorded exit."""
         return self.rows(until_at=self.now - after)
 
     def stuck_rows(
         self, from_at: datetime | None = None, until_at: datetime | None = None
     ) -> QuerySet[ScheduledMessage]:
-        """Those of them that RabbitMQ cannot route."""
+        """The rows of messages that RabbitMQ cannot route."""
         rows = self.rows(from_at, until_at)
         return (
             rows.filter(observation.is_stuck(self.stuck, self.now)) if self.stuck else rows.none()
@@ -153,7 +153,9 @@ class Summary:
 
 
 def of_counts(scope: Scope, filters: Filter) -> Summary:
-    """Of the scope; the filter's range, and overdue or stuck alone, apply to `matching` only."""
+    """The summary of the scope; the filter's range, and overdue or stuck alone, apply to `matching`
+    only.
+    """
     now, until = scope.now, filters.until_at
     if filters.is_overdue:
         until = min(now - OVERDUE_AFTER, until or now)

@@ -108,7 +108,7 @@ def update_missing_bindings(
 
 
 def _destinations(topology: Topology) -> list[str]:
-    """For whom messages are listed."""
+    """The destinations of listed messages."""
     rows = ScheduledMessage.objects.filter(WAITING, topology=topology).order_by("destination")
     return list(rows.values_list("destination", flat=True).distinct()[:MOST_DESTINATIONS])
 

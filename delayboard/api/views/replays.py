@@ -217,7 +217,7 @@ def _read_options(broker: Broker, body: schemas.ReplayOptions, known: Mapping[st
 
 
 def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """As the form of the page sends them; a number of seconds is a duration."""
+    """The options as the form of the page sends them; a number of seconds is a duration."""
     texts = {}
     for name, value in values.items():
         text = ("yes" if value else "no") if isinstance(value, bool) else str(value)

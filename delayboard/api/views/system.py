@@ -129,7 +129,9 @@ def list_alerts(request: HttpRequest, after: str = "") -> Any:
 
 @router.get("/audit", response=schemas.Page[schemas.AuditEntry], **needs(Role.ADMIN, "any broker"))
 def list_audit(request: HttpRequest, q: str = "", after: str = "") -> Any:
-    """Who did what, the newest first: of all brokers, or of those that the token is admin of."""
+    """The audit log, the newest entry first: of all brokers, or of those that the token is admin
+    of.
+    """
     if not access.may_audit(request.user):
         raise PermissionDenied("This page needs the role admin on a broker.")
     entries = readable_entries(request.user)

@@ -110,7 +110,7 @@ class Taking:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """At the end of the block acknowledge what was committed and put back the rest by nack.
+        """At the end of the block, acknowledge what was committed and put back the rest by nack.
 
         A close without it costs each message a delivery, on 4.3 too.
         """

@@ -70,7 +70,8 @@ LONGEST_CODE, HTTP_DIGITS = 5, 3
 
 @dataclass(frozen=True)
 class Failure:
-    """Its first failure: the queue, the reason, and the exchange and key of its publish.
+    """The first failure of a message: the queue, the reason, and the exchange and key of its
+    publish.
 
     `exception`, `message_type` and `exception_message` are what its client library wrote.
     All are texts that a database can store, at most 255 characters, "" when unknown.
@@ -102,8 +103,8 @@ _failure = lru_cache(maxsize=256)(Failure)
 def failure_of(
     message: Message, history: History, queue: str, own: Sequence[Convention] = ()
 ) -> Failure:
-    """Of the first death that was no expiry, else what its consumer wrote when it published it on
-    (the reason is REPUBLISHED), else of the first expiry.
+    """The failure of the first death that was no expiry, else what its consumer wrote when it
+    published the message again (the reason is REPUBLISHED), else of the first expiry.
 
     The message is in `queue`; `own` are the client conventions of its broker.
     """

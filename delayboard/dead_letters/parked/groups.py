@@ -124,7 +124,9 @@ def with_merged_counts(groups: Sequence[MessageGroup]) -> list[MessageGroup]:
 def _filter_fitting(
     rows: QuerySet[MessageGroup], text: str, hidden: Mapping[int, Collection[str]]
 ) -> QuerySet[MessageGroup]:
-    """Those that hold every word of the text in a column that is not hidden for their broker."""
+    """The groups that hold every word of the text in a column that is not hidden for their
+    broker.
+    """
     hiding: dict[frozenset[str], list[int]] = defaultdict(list)
     for broker, columns in hidden.items():
         hiding[frozenset(columns)].append(broker)
@@ -196,7 +198,7 @@ def by_state(broker: Broker) -> list[tuple[str, str, int]]:
 
 
 def count_states(group: MessageGroup) -> list[tuple[str, str, int]]:
-    """As `by_state`, of one group."""
+    """The counts of one group, as `by_state`."""
     return _in_words({state: getattr(group, state) for state in ParkedState.values})
 
 
@@ -209,7 +211,7 @@ def _in_words(numbers: Mapping[str, int]) -> list[tuple[str, str, int]]:
 
 
 def newest_parked(group: MessageGroup) -> ParkedMessage | None:
-    """Its newest message that can be replayed."""
+    """The newest message of the group that can be replayed."""
     parked = ParkedMessage.objects.filter(state=ParkedState.PARKED).select_related("broker")
     rows = (parked.filter(group=pk).order_by("-pk").first() for pk in group.member_ids)
     return max((row for row in rows if row is not None), key=lambda row: row.pk, default=None)
@@ -290,7 +292,7 @@ class Trend:
 
     @property
     def width(self) -> int:
-        """Of the bars, in the units of Bar."""
+        """The width of the bars, in the units of Bar."""
         return 10 * len(self.counts)
 
     @property

@@ -275,7 +275,7 @@ def _read_head(
 
 
 def _find_repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Those that this very parking kept, and whose ack the broker may not have had."""
+    """The deliveries that this very parking kept, and whose ack the broker may not have had."""
     prepared = [store.prepare(d.message, session.queue) for d in deliveries]
     earlier = find_earlier(session, prepared)
     own = set(

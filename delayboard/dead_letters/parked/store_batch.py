@@ -210,7 +210,7 @@ def forget_connection() -> None:
 
 
 def find_earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | None]:
-    """For each the message that it may be a repeat of; a message has one repeat at most."""
+    """For each message the one that it may be a repeat of; a message has one repeat at most."""
     doubtful = {p.content_id for p in prepared if p.message.redelivered}
     counted = {p.content_id for p in prepared if deliveries(p.message.headers)} & doubtful
     waiting = _find_unsure(session, doubtful, counted) if doubtful else {}

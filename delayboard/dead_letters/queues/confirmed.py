@@ -245,7 +245,7 @@ def make_query(name: str) -> str:
 
 @dataclass(frozen=True)
 class Growth:
-    """By how many messages a queue changed, negative when it shrank.
+    """The number of messages by which a queue changed, negative when it shrank.
 
     Within GROWTH_SPAN, or within `since` where the first sample is younger.
     """
@@ -255,7 +255,7 @@ class Growth:
 
     @property
     def words(self) -> str:
-        """Such as "+12 in the last hour" or "+12 in 14 min"."""
+        """The growth in words: "+12 in the last hour" or "+12 in 14 min"."""
         is_hour = self.since >= GROWTH_SPAN
         span = "the last hour" if is_hour else f"{self.since // timedelta(minutes=1)} min"
         if not self.change:

@@ -71,8 +71,9 @@ class SelectedMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Those of one batch. `limit` is its limit where that counts. With `is_slow` a read is a search
-    among all messages, in slices of their ids."""
+    """The selection of one batch. `limit` is its limit where that counts. With `is_slow` a read is
+    a search among all messages, in slices of their ids.
+    """
 
     batch: ReplayBatch
     rows: QuerySet[ParkedMessage]
@@ -192,7 +193,7 @@ class FrozenItem(NamedTuple):
 
     @property
     def properties(self) -> bytes | None:
-        """Of what is sent."""
+        """The properties that are sent."""
         return self.edited or self.original
 
     @property
@@ -285,7 +286,7 @@ class CheckedTarget(NamedTuple):
 
 
 class Routes:
-    """Those of one batch; whoever rolls a transaction back makes a new one.
+    """The routes of one batch; who rolls a transaction back makes a new one.
 
     A row without items is left of an earlier dry run, and is written over before one is added:
     to delete it, the database would look through all items for one that has it.

@@ -221,7 +221,7 @@ def is_leased(of: Work) -> bool:
 
 
 def set_paused(batch: ReplayBatch, why: str) -> None:
-    """It is paused, and nobody can claim its work; the caller has locked that."""
+    """Mark the batch as paused. Nobody can claim its work meanwhile; the caller has locked it."""
     _release_work(batch, None, pause_requested=True)
     _update(batch, state=BatchState.PAUSED, state_at=timezone.now(), state_why=why)
 
@@ -269,7 +269,7 @@ def _cancel_work(user: Any, batch: ReplayBatch) -> None:
 def _release_work(
     batch: ReplayBatch, not_before: datetime | None, *, pause_requested: bool = False, **values: Any
 ) -> None:
-    """Its work waits, whoever held it: the fence keeps a worker out whose lease has run out."""
+    """Let the work wait, whoever held it: the fence excludes a worker whose lease has run out."""
     assert batch.work is not None
     Work.objects.filter(pk=batch.work.pk).update(
         state=WorkState.WAITING,
@@ -332,7 +332,7 @@ def _name_user(user: Any) -> str:
 
 
 def _update(batch: ReplayBatch, **values: Any) -> None:
-    """In the database and in memory."""
+    """Update the batch in the database and in memory."""
     if values:
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
         for name, value in values.items():

@@ -117,7 +117,7 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
 def find_earlier_states(
     batch: ReplayBatch, parked_messages: Collection[int]
 ) -> dict[int, ParkedState]:
-    """Those that another replay had given to a delay before this one claimed them.
+    """The states of those that another replay had given to a delay before this one claimed them.
 
     Replayed are those of them that came out of it since, be it to die again.
     """

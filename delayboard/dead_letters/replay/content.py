@@ -226,7 +226,9 @@ class Resets:
 
 
 def read_resets(batch: ReplayBatch, rules: Redaction) -> Resets | None:
-    """Of the first message that is not edited; None where its library counts nothing in it."""
+    """The counters that the first message without an edit loses; None where its library counts
+    nothing in it.
+    """
     items = batch.items.filter(edit=None, parked_message__isnull=False).order_by("position")
     columns = ("parked_message__properties", "parked_message__body__data")
     found = items.values_list(*columns).first()

@@ -229,7 +229,7 @@ def _parse_decimal(text: str) -> Decimal:
 
 
 def _parse_time(text: str) -> datetime:
-    """From a date and time in UTC, or from whole seconds since 1970."""
+    """The time from a date and time in UTC, or from whole seconds since 1970."""
     sentence = text.strip()
     try:
         if sentence.isascii() and sentence.isdigit():

@@ -233,7 +233,9 @@ def _freeze_selection(
 
 
 def _leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
-    """In the caller's transaction; `number` is about how many, 0 where nobody has counted."""
+    """Leave the draft to the worker, in the caller's transaction; `number` is about how many, 0
+    where nobody has counted.
+    """
     batch.save()
     batch.work = _create_work(user, batch, number)
     batch.save(update_fields=["work"])
@@ -355,7 +357,9 @@ class _Preparing:
         return MessageChecker(batch.broker, read_batch_options(batch), snapshot, batch.conventions)
 
     def _pulse(self) -> None:
-        """Between chunks. Raises Ending when the worker ends, Stopped when it was cancelled."""
+        """Check between chunks whether to go on. Raises Ending when the worker ends, Stopped when
+        it was cancelled.
+        """
         if self.stop.is_set():
             raise work.Ending
         self.alive()

@@ -1,4 +1,4 @@
-"""Who would see the messages of a replay arrive, and who would see them die again."""
+"""Observers of a replay: who would see its messages arrive, and who would see them die again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def estimate_round(batch: ReplayBatch, seen: Scene) -> timedelta:
 
 
 def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
-    """By work queue: how long its topology lets a failed message wait, at most."""
+    """Work queue -> the longest time for which its topology lets a failed message wait."""
     found: dict[str, timedelta] = {}
     rows = Topology.objects.filter(broker=broker, state=State.APPLIED)
     for row in rows.filter(kind__in=find_retry_kinds()):

@@ -164,7 +164,7 @@ def follow_batch(batch: ReplayBatch, follower: Follower, now: datetime) -> None:
 
 
 def read_open_batches() -> list[ReplayBatch]:
-    """Those that were started and are followed still."""
+    """The batches that were started and are still followed."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
     rows = ReplayBatch.objects.filter(is_open, started_at__isnull=False)
     if not rows.exists():
@@ -257,7 +257,7 @@ def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
 
 
 def close_batch(batch: ReplayBatch, now: datetime) -> None:
-    """Its time is over: of what was not seen nothing more is expected.
+    """End the observation of a batch: of what was not seen nothing more is expected.
 
     What was sent to a delay stays so: that is all that is known of it.
     """
@@ -303,7 +303,8 @@ class CanaryResult:
 
 
 def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
-    """Until when the first messages, published just now, are observed. Raises BrokerError.
+    """The time until which the first messages, published just now, are observed. Raises
+    BrokerError.
 
     As long as the user typed, else one retry round of the target.
     """

@@ -209,7 +209,7 @@ class ParkedMessageSource:
         _add_counts(self._batch, endings)
 
     def _read_next(self, most: int) -> list[OpenItem]:
-        """As many as their bodies allow, and as may go together."""
+        """The next items, as many as their bodies allow and as may be sent together."""
         newest = self._batch.order == Order.NEWEST
         rows = ReplayItem.objects.filter(batch=self._batch.pk, state__in=OPEN)
         if self._cursor is not None:
@@ -470,7 +470,9 @@ def write_endings(
 
 
 def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
-    """By their keys, as whoever writes outcomes does; messages and groups come before."""
+    """Lock the items in the order of their keys, as whoever writes outcomes does; messages and
+    groups come before.
+    """
     if positions and connection.features.has_select_for_update:
         rows = filter_items(batch, positions).order_by("pk").select_for_update()
         list(rows.values_list("pk"))

@@ -168,7 +168,7 @@ def _pair_items(
 def _match_contents(
     batch: ReplayBatch, seen: Sequence[tuple[Item, datetime, ScheduledMessage]]
 ) -> list[tuple[Item, datetime]]:
-    """Those that have no message id, and all of whose content is what was sent."""
+    """The items without a message id all of whose content is what was sent."""
     if not seen:
         return []
     steering = find_steering_headers(batch)
@@ -211,7 +211,7 @@ class Mark(NamedTuple):
 
 
 def write_marks(marks: Sequence[Mark]) -> None:
-    """In the caller's transaction, which has locked the items."""
+    """Write the marks in the caller's transaction, which has locked the items."""
     if not marks:
         return
     quoted = connection.ops.quote_name
@@ -361,7 +361,7 @@ def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
 def _read_sent(
     batch: ReplayBatch, items: QuerySet[ReplayItem]
 ) -> Iterator[tuple[int, str, Properties]]:
-    """By position: the body's sha256 and the properties as they were sent."""
+    """Position, sha256 of the body, and properties of each item as they were sent."""
     columns = (
         "parked_message__body",
         "parked_message__properties",
@@ -383,7 +383,7 @@ def _read_sent(
 
 
 def _is_equal(sent: Properties, came: Properties, ignored_headers: Collection[str]) -> bool:
-    """Of two with equal bodies."""
+    """Whether two messages with equal bodies are equal."""
     if sent.message_id and sent.message_id == came.message_id:
         return True
     return content_id(_drop_headers(sent, ignored_headers), b"") == content_id(

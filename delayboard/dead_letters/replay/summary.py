@@ -229,7 +229,7 @@ class Pace:
         self._seen: deque[tuple[datetime, int]] = deque()
 
     def of(self, count: int, at: datetime) -> float | None:
-        """Its growth a second; None before there is a second count."""
+        """The growth of a queue in a second; None before there is a second count."""
         self._seen.append((at, count))
         while len(self._seen) > 2 and at - self._seen[1][0] >= PACE_OVER:
             self._seen.popleft()
@@ -270,7 +270,7 @@ def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
 
 
 def read_page(batch: ReplayBatch, asked: ItemFilter, after: str) -> Page[ReplayItem]:
-    """In the order of their positions."""
+    """A page of items, in the order of their positions."""
     rows = _filter_items(batch, asked).select_related("route", "parked_message__repeat_of")
     rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
     edits = ReplayEdit.objects.filter(item=OuterRef("pk"))

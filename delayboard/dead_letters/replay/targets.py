@@ -70,7 +70,7 @@ def find_delay_queues(broker: Broker) -> set[str]:
 def find_targets(
     broker: Broker, options: Options, index: Index, own: Sequence[Convention] = ()
 ) -> Targets:
-    """Those of one vhost, by its client conventions `own`.
+    """The targets of one virtual host, by its client conventions `own`.
 
     Raises OptionError where the options fit no message: the delay is not on offer, or leads
     nowhere.
@@ -118,7 +118,7 @@ class Targets:
         group: int | None = None,
         read_rest: Callable[[], tuple[bytes, str]] = lambda: (b"", ""),
     ) -> Destination:
-        """Of a message with these headers in this group.
+        """The destination of a message with these headers in this group.
 
         `read_rest` reads its body and routing key, for what no death in x-death says.
         """
@@ -142,7 +142,9 @@ class Targets:
         )
 
     def choose_by(self, history: History, read: Description | None = None) -> Destination:
-        """Of a message with these deaths, of which its client library wrote `read`."""
+        """The destination of a message with these deaths, of which its client library wrote
+        `read`.
+        """
         if history.first_failure is None and read is not None and read.is_of_failure:
             why = f"the queue in which it failed, as {read.library} recorded it"
             return self._place(read.queue or "", why, lambda: find_stated_target(read, self.index))
@@ -162,7 +164,9 @@ class Targets:
         return self._known[cache_key]
 
     def _place(self, queue: str, why: str, find: Callable[[], Target | None]) -> Destination:
-        """As the mode says, of what failed in this queue; by default where it came from."""
+        """The destination by the mode for what failed in this queue; by default where it came
+        from.
+        """
         if self.delay is not None:
             return self.delay.choose(queue, self.index.definitions)
         if self.options.mode == TargetMode.FIRST_QUEUE:
@@ -185,7 +189,7 @@ class Delay:
 
     @property
     def targets(self) -> Sequence[str]:
-        """Those that it can lead to; empty when these are free."""
+        """The targets to which the mode can lead; empty when these are free."""
         return self.topology.pattern.targets(self.params)
 
     def route(self, target: str) -> Route:
@@ -219,7 +223,9 @@ class Delay:
             raise OptionError({"key": refusal})
 
     def choose(self, target: str, found: Definitions) -> Destination:
-        """Of the messages that go to this target, or that first died in a queue of this name."""
+        """The destination of the messages that go to this target, or that first died in a queue of
+        this name.
+        """
         if not target:
             return Destination(
                 None, refusal="The original target of this message is unknown. Enter a target."
@@ -325,7 +331,8 @@ def find_target(death: Death, index: Index) -> Target | None:
 
 
 def redirect_group(user: Any, group: MessageGroup, exchange: str, key: str) -> RedirectRule:
-    """From now on its messages go there by default, also those of drafts that are changed.
+    """Lead the messages of the group there by default from now on, also those of drafts that are
+    changed.
 
     Raises OptionError.
     """
@@ -352,7 +359,9 @@ def redirect_group(user: Any, group: MessageGroup, exchange: str, key: str) -> R
 
 
 def clear_redirect(user: Any, group: MessageGroup) -> bool:
-    """Its messages go where they came from again; whether there was a rule."""
+    """End the redirect, so that messages go where they came from; returns whether there was a
+    rule.
+    """
     with transaction.atomic():
         deleted, _ = RedirectRule.objects.filter(group=group).delete()
         if deleted:

@@ -73,7 +73,7 @@ class BrokerState(NamedTuple):
 
     @property
     def age_sentence(self) -> str:
-        """As of when; "" for what was seen just now."""
+        """The sentence that says of when the numbers are; "" for what was read just now."""
         if datetime.now(UTC) - self.at <= YOUNG:
             return ""
         return f"Checked against the broker as of {self.at:%H:%M:%S} UTC."
@@ -369,7 +369,7 @@ class Verdict:
 
 
 def make_refused(why: str) -> Verdict:
-    """It cannot be published at all."""
+    """The verdict of a message that cannot be published at all."""
     return Verdict(False, why, "refused")
 
 

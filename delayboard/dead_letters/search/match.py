@@ -74,7 +74,7 @@ class Search:
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those that groups and names of queues do not answer."""
+        """The conditions that groups and names of queues do not answer."""
         answered = (*OF_GROUPS, "queue")
         return tuple(one for one in self.query.conditions if one.field not in answered)
 
@@ -145,7 +145,7 @@ class Search:
         return list(rows.values_list("pk", flat=True)[:most])
 
     def candidates(self, head: Sequence[int], after: int | None) -> Iterator[Ids]:
-        """Those of the index, the newest first."""
+        """The ids from the index, the newest first."""
         for condition in self.conditions:
             if not condition.is_negated:
                 yield from _list_ids(condition, after)

@@ -184,7 +184,9 @@ class Command(ServedCommand):
         self._end(given, row["id"], Sent(row["state"]), row["error"], follow)
 
     def _follow_job(self, server: Server, given: dict[str, Any], job: dict[str, Any]) -> None:
-        """Until the worker there has ended the job; an interrupt stops it."""
+        """Follow until the worker of the other Delayboard has ended the job; an interrupt
+        stops it.
+        """
         address, stop = f"publish-jobs/{job['id']}", until_stopped()
         self._report(given, "requested", f"The publish job {job['id']} is requested.")
         while job["state"] not in ENDED:
@@ -271,7 +273,7 @@ class Command(ServedCommand):
 
 
 def _run(job: PublishJob, alive: Callable[[], None]) -> None:
-    """Until the job has ended; an interrupt stops it."""
+    """Publish until the job has ended; an interrupt stops it."""
     owner = f"{work.name_process()} (command)"
     stop = until_stopped()
     while not job.work.is_ended:
@@ -327,7 +329,7 @@ def _refuse_beside_file(given: dict[str, Any]) -> None:
 
 
 def _typed(given: dict[str, Any]) -> dict[str, Any]:
-    """As the form of the page posts it."""
+    """The options as the form of the page posts them."""
     typed = {name: given[name] for name in (text.replace("-", "_") for text in TEXTS)}
     typed |= {"count": given["count"], "rate": given["rate"]}
     typed |= {"body": given["body"], "body_format": given["body_format"], "persistent": "1"}

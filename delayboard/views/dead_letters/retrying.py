@@ -25,7 +25,7 @@ SHOWN = 50
 
 @require_safe
 def retrying_anywhere(request: HttpRequest) -> HttpResponse:
-    """Of all brokers that the user may see, or of the one that is chosen."""
+    """The page Retrying of all brokers that the user may see, or of the chosen one."""
     choice = access.choose_brokers(request)
     if choice.chosen is not None:
         return redirect("retrying", choice.chosen.slug)

@@ -184,7 +184,9 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
 
 
 def _offers(form: PublishForm) -> Offers:
-    """From what this process knows of the chosen broker: the page waits for nothing."""
+    """The offers of the form from what this process knows of the chosen broker: the page waits for
+    nothing.
+    """
     topology = form.chosen("topology")
     broker = topology.broker if isinstance(topology, Topology) else form.chosen("broker")
     known = snapshots.latest(broker.pk) if broker is not None else None

@@ -149,8 +149,8 @@ class Clone:
 
 
 def clone_message(message: Message, rules: Redaction) -> Clone:
-    """To where the message was published before its first death, if no rule hides that. Never
-    raises.
+    """A copy for the place to which the message was published before its first death, if no rule
+    hides that. Never raises.
     """
     rows, header_notes = _header_rows(message, rules)
     body, body_notes = _body(message, rules)
@@ -181,7 +181,9 @@ def clone_message(message: Message, rules: Redaction) -> Clone:
 
 
 def _header_rows(message: Message, rules: Redaction) -> tuple[list[HeaderRow], list[str]]:
-    """Without what RabbitMQ and Delayboard set, and without what is hidden or cannot be typed."""
+    """The rows of headers without what RabbitMQ and Delayboard set, and without what is hidden or
+    cannot be typed.
+    """
     try:
         found = read_headers(message.properties.raw)
     except EditError as error:

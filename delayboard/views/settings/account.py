@@ -62,7 +62,7 @@ def list_columns(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def sessions(request: HttpRequest) -> HttpResponse:
-    """One's own sessions; all with `all` for admins of every broker."""
+    """The page of one's own sessions; of all sessions with `all` for admins of every broker."""
     is_admin = access.may(request.user, None, Role.ADMIN)
     shows_all = is_admin and "all" in request.GET
     found = list_sessions(request.session.session_key, None if shows_all else request.user.pk)

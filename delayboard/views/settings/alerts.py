@@ -1,4 +1,4 @@
-"""Who gets alerts, about what and when, and the log of what was sent."""
+"""Pages of alerts: receivers, what they get and when, and the log of what was sent."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def alert_send(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _receivers() -> QuerySet[AlertReceiver]:
-    """Those for people."""
+    """The receivers that are for people."""
     return AlertReceiver.objects.exclude(channel=AlertChannel.SIGNED)
 
 

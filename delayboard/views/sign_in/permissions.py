@@ -22,7 +22,7 @@ MOST_NAMES = 500
 
 @require_safe
 def permissions(request: HttpRequest) -> HttpResponse:
-    """One's own permissions; those of `user` for admins of every broker."""
+    """The page of one's own permissions; of those of `user` for admins of every broker."""
     is_admin = access.may(request.user, None, Role.ADMIN)
     person = get_object_or_404(User, pk=request.user.pk)
     if (name := request.GET.get("user", "")) and name != person.get_username():

@@ -24,7 +24,9 @@ from topology.models import Broker, Role
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def api_tokens(request: HttpRequest) -> HttpResponse:
-    """One's own tokens; all with `all` for admins of every broker. A POST makes one."""
+    """The page of one's own tokens; of all with `all` for admins of every broker. A POST makes
+    one.
+    """
     is_admin = access.may(request.user, None, Role.ADMIN)
     shows_all = is_admin and "all" in request.GET
     made, secret, problem = None, "", ""

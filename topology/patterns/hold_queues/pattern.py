@@ -142,7 +142,9 @@ class HoldQueues(Pattern, parts=(parameters,)):
         )
 
     def probe_route(self, params: Params, delay: timedelta, probe: str) -> Route:
-        """The route of a probe through a hold queue of its own: each pair of delay and key has one."""
+        """The route of a probe through a hold queue of its own: each pair of delay and key has
+        one.
+        """
         return self.route(replace(params, keys=()), delay, probe)
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
