@@ -43,8 +43,8 @@ LINGER_SECONDS = 0.2
 # Seconds by which a batch takes longer when the process, or the machine under it, was stopped.
 DELAYED_SECONDS = 0.25
 # Copies wake a recorder at once; only that it has to end is noticed later. A tap that is not marked
-# as read for four seconds counts as unread (analytics/observation.py).
-IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 2.0, 5.0
+# as read for six seconds counts as unread (analytics/observation.py).
+IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 3.0, 5.0
 BEAT_SECONDS = 1.5
 # Seconds until the recorder checks a retired tap again whose node is down.
 AGAIN_SECONDS = 10.0

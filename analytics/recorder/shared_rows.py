@@ -12,7 +12,7 @@ from analytics.models import Recording
 from topology.models import State, Topology
 
 READ_SECONDS = 2.0
-WRITE_SECONDS = 0.5
+WRITE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

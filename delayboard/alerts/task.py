@@ -132,6 +132,9 @@ def _is_alive(lease: Lease, beat: Beat) -> bool:
 
 def send_due(now: datetime, alive: Callable[[], bool]) -> None:
     """Send what is due once. `alive` is False when another worker took over."""
+    unfinished = (AlertState.WAITING, AlertState.SENDING)
+    if not AlertMessage.objects.filter(state__in=unfinished).exists():
+        return
     give_up_killed(now)
     due = Q(next_at=None) | Q(next_at__lte=now)
     waiting = AlertMessage.objects.filter(due, state=AlertState.WAITING, receiver__is_enabled=True)

@@ -41,7 +41,7 @@ ADDRESSES_EVERY_SECONDS = 4.0
 # Age of a snapshot after which a broker that nobody else watches is polled, and of one in which
 # nothing has happened, or that has not answered, for QUIET_AFTER.
 AGE, QUIET_AGE = timedelta(seconds=10), timedelta(seconds=30)
-QUIET_AFTER = timedelta(minutes=1)
+QUIET_AFTER = timedelta(seconds=30)
 # Time between two writes of the last check without a change.
 WRITE_AGAIN = timedelta(minutes=1)
 # Time after which the reports of a worker that stopped end.

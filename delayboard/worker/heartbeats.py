@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 
-from django.db import connection
+from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from delayboard.models import BackgroundTask
@@ -91,7 +91,9 @@ class Heartbeats:
                 if not log_trouble(error):
                     logger.exception("The worker could not store the heartbeats of its tasks.")
             finally:
-                connection.close()
+                # Of one that failed; another costs more than what is written.
+                close_old_connections()
+        connection.close()
 
     def write(self) -> None:
         """Write what tasks reported since the last time; rows that were deleted stay deleted."""

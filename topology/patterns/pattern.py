@@ -348,7 +348,7 @@ class Pattern(ABC):
 
     def taps(self, params: Any) -> Sequence[Tap]:
         """None where no exchange sees what passes."""
-        return place_taps(_read_by(self, params).chain)
+        return _taps_of(self, params)
 
     def forwarders(self, params: Any) -> Sequence[Forwarder]:
         """The consumers of ours without which no message comes through."""
@@ -367,3 +367,8 @@ class Pattern(ABC):
 @lru_cache(maxsize=256)
 def _read_by(pattern: Pattern, params: Any) -> Reader:
     return Reader(pattern.chain(params))
+
+
+@lru_cache(maxsize=4096)
+def _taps_of(pattern: Pattern, params: Any) -> Sequence[Tap]:
+    return place_taps(_read_by(pattern, params).chain)
