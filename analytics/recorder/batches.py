@@ -46,7 +46,9 @@ class Recorder:
         self.topology = topology
         self.may_repeat = may_repeat
         self._overflow = Overflow(topology)
-        self.backlog = Backlog()
+        self.is_caught_up = False
+        self.was_held_up = False
+        """Of the batch to come: its copies waited for this process."""
         self._log = log
         self._place = Place(
             topology.broker.slug, topology.broker.vhost, topology.slug, topology.kind
@@ -91,7 +93,7 @@ class Recorder:
             "tap": self.topology.tap_type or "classic",
             "recorded": self._recorded,
             "unknown": self._unknown,
-            "caught_up": self.backlog.is_caught_up,
+            "caught_up": self.is_caught_up,
             "last_at": self._last_at.isoformat() if self._last_at else "",
         }
 
@@ -122,7 +124,7 @@ class Recorder:
                 self._place,
                 event_id=f"{self._run}:{next(self._numbers)}",
                 recorded_at=delivery.received_at,
-                caught_up=self.backlog.is_caught_up,
+                caught_up=not (self.was_held_up or delivery.has_waited),
                 keep_bytes=keep_bytes,
             )
         except UNFORESEEN:
@@ -171,24 +173,3 @@ class StreamRecorder(Recorder):
 def offset_of(delivery: Delivery) -> int:
     assert delivery.offset is not None, "a stream numbers its messages"
     return delivery.offset
-
-
-class Backlog:
-    """Follows the batches of one tap and decides which copies waited before they were read.
-
-    Copies carry no time of their own; the consumer stamps them on arrival. So a recording counts
-    for lateness only when no backlog existed in the broker: its batch and the one before it were
-    short. At the start this is unknown.
-    """
-
-    def __init__(self) -> None:
-        self.is_caught_up = False
-        self._was_drained = False
-
-    def take(self, *, is_full: bool, was_held_up: bool = False) -> None:
-        """The next batch was read; `is_caught_up` now applies to its copies.
-
-        `was_held_up`: reading it took much longer than usual, so that its copies waited for us.
-        """
-        self.is_caught_up = self._was_drained and not is_full and not was_held_up
-        self._was_drained = not is_full

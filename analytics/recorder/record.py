@@ -101,7 +101,7 @@ def _record_tap(topology: Topology, stop: Event, beat: Beat, *, until: float | N
         recorder = Recorder(topology, log, may_repeat=was_replaced)
 
         def is_over(_: bool) -> bool:
-            if recorder.may_repeat and recorder.backlog.is_caught_up and until is None:
+            if recorder.may_repeat and recorder.is_caught_up and until is None:
                 retired_taps.delete_read(topology)
                 recorder.may_repeat = False
             return until is not None and monotonic() > until
@@ -157,15 +157,16 @@ def _follow(
             limit=BATCH, limit_bytes=BATCH_BYTES, wait=wait, linger=LINGER_SECONDS
         )
         came_at = monotonic() if deliveries else came_at
-        is_full = _is_full(deliveries)
         was_held_up = monotonic() - began > wait + LINGER_SECONDS + DELAYED_SECONDS
-        recorder.backlog.take(is_full=is_full, was_held_up=was_held_up)
+        recorder.was_held_up = was_held_up or is_large(deliveries)
+        recorder.is_caught_up = not (recorder.was_held_up or consumer.has_backlog)
         is_busy = len(deliveries) > BATCH // 4
         pressure.set_behind(recorder.topology.slug, is_behind=is_busy)
-        recorder.watch(is_behind=is_full)
+        recorder.watch(is_behind=consumer.has_backlog)
         if deliveries:
             recorder.put_away(deliveries)
             consumer.ack(through=deliveries[-1].tag)
+        consumer.find_backlog()
         if is_over(bool(deliveries) or was_held_up):
             return
         if monotonic() - beaten > BEAT_SECONDS:
@@ -177,10 +178,9 @@ def _follow(
         shared.write()
 
 
-def _is_full(deliveries: Sequence[Delivery]) -> bool:
-    """Whether more may have waited: by number, or by what the limit of bytes left behind."""
-    size = sum(len(delivery.body) for delivery in deliveries)
-    return len(deliveries) >= BATCH or size > BATCH_BYTES // 2
+def is_large(deliveries: Sequence[Delivery]) -> bool:
+    """Whether they are so large that the last of them may have waited for room in a socket."""
+    return sum(len(delivery.body) for delivery in deliveries) > BATCH_BYTES // 2
 
 
 def _log_of(topology: Topology) -> EventLog:

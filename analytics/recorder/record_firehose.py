@@ -25,10 +25,9 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.models import Firehose, Gap
 from analytics.observation import on_the_firehose, untapped
-from analytics.recorder.batches import Backlog
 from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.firehose_switch import fill, tap_of
-from analytics.recorder.record import Beat
+from analytics.recorder.record import BATCH_BYTES, Beat, is_large
 from analytics.recorder.traces import (
     Trace,
     Watched,
@@ -54,7 +53,6 @@ from topology.snapshot import version_numbers
 NoteFailures = Callable[[int, Collection[str]], None]
 BATCH = 1000
 PREFETCH = 3 * BATCH
-BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 IDLE_BEAT_SECONDS = 1.0
@@ -109,9 +107,11 @@ def _follow(
         deliveries = consumer.batch(
             limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
         )
+        recorder.is_caught_up = not consumer.has_backlog
         recorder.put_away(deliveries)
         if deliveries:
             consumer.ack(through=deliveries[-1].tag)
+        consumer.find_backlog()
         watch.step()
         if deliveries or monotonic() - beaten > IDLE_BEAT_SECONDS:
             beaten = monotonic()
@@ -127,7 +127,7 @@ class FirehoseRecorder:
         self._broker = broker
         self._note_failures = note_failures
         self._failure_queues = set[str]()
-        self._backlog = Backlog()
+        self.is_caught_up = self._is_large = False
         self._run = uuid4().hex[:12]
         self._numbers = count(1)
         self._log = EventLog(settings.EVENT_LOG, f"firehose.{broker.slug}.{self._run[:8]}")
@@ -141,8 +141,7 @@ class FirehoseRecorder:
 
     def put_away(self, deliveries: Sequence[Delivery]) -> None:
         """Record a batch, an empty one too. Raises LogError; then nothing may be acked."""
-        size = sum(len(delivery.message.body) for delivery in deliveries)
-        self._backlog.take(is_full=len(deliveries) >= BATCH or size > BATCH_BYTES // 2)
+        self._is_large = is_large(deliveries)
         if monotonic() - self._pending > TOPOLOGIES_SECONDS:
             self._pending = monotonic()
             self._watched = watched_of(self._broker)
@@ -165,7 +164,7 @@ class FirehoseRecorder:
         return {
             "recorded": self._recorded,
             "unknown": self._unknown,
-            "caught_up": self._backlog.is_caught_up,
+            "caught_up": self.is_caught_up,
             "last_at": self._last_at.isoformat() if self._last_at else "",
         }
 
@@ -180,7 +179,7 @@ class FirehoseRecorder:
             vhost=self._broker.vhost,
             event_id=f"{self._run}:{next(self._numbers)}",
             recorded_at=delivery.received_at.astimezone(UTC),
-            caught_up=self._backlog.is_caught_up,
+            caught_up=not (self._is_large or delivery.has_waited),
             keeps_deaths=self._keeps_deaths,
         )
 

@@ -12,7 +12,7 @@ from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps, shared_rows
-from analytics.recorder.batches import Backlog, Recorder
+from analytics.recorder.batches import Recorder
 from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.gaps import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
@@ -59,8 +59,7 @@ def a_failing_round() -> list[Delivery]:
 @pytest.fixture
 def recorder(topology: Topology, event_log: Path) -> Recorder:
     recorder = Recorder(topology, EventLog(event_log, "tap.orders.1"))
-    recorder.backlog.take(is_full=False)
-    recorder.backlog.take(is_full=False)
+    recorder.is_caught_up = True
     return recorder
 
 
@@ -153,11 +152,6 @@ def test_other_parameters_take_another_recorder(
     assert not recorder.refresh()
 
 
-def test_the_first_batch_is_a_backlog_of_unknown_age(topology: Topology, event_log: Path) -> None:
-    Recorder(topology, EventLog(event_log, "tap.orders.1")).put_away([a_copy("orders")])
-    assert [event.caught_up for event in logged(event_log)] == [False]
-
-
 def test_a_log_that_cannot_be_written_is_a_sentence(recorder: Recorder, event_log: Path) -> None:
     event_log.write_text("in the way")
     with pytest.raises(LogError, match="cannot write the event log"):
@@ -182,22 +176,15 @@ def test_a_batch_delivered_again_after_a_failure_is_indexed_once(
     assert [event.redelivered for event in logged(event_log)] == [True] * 3
 
 
-def test_only_a_short_batch_after_a_short_one_holds_copies_that_did_not_wait() -> None:
-    backlog = Backlog()
-    reported = []
-    for is_full in (False, False, True, False, False):
-        backlog.take(is_full=is_full)
-        reported.append(backlog.is_caught_up)
-    assert reported == [False, True, False, False, True]
-
-
-def test_copies_that_were_read_after_a_pause_of_the_process_did_wait() -> None:
-    backlog = Backlog()
-    reported = []
-    for was_held_up in (False, False, True, False):
-        backlog.take(is_full=False, was_held_up=was_held_up)
-        reported.append(backlog.is_caught_up)
-    assert reported == [False, True, False, True]
+def test_what_waited_in_the_tap_or_for_this_process_is_no_measurement(
+    recorder: Recorder, event_log: Path
+) -> None:
+    copies = a_failing_round()
+    copies[1].has_waited = True
+    recorder.put_away(copies)
+    recorder.was_held_up = True
+    recorder.put_away(a_failing_round()[:1])
+    assert [event.caught_up for event in logged(event_log)] == [True, False, True, False]
 
 
 def test_a_first_reading_has_no_gap(topology: Topology) -> None:

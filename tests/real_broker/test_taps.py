@@ -187,6 +187,41 @@ def test_what_a_full_tap_dropped_is_a_gap(
     assert "full" in gap.why
 
 
+def test_only_what_comes_while_a_prefetch_has_no_ack_or_at_the_start_has_waited(
+    vhost: Vhost, event_log: Path
+) -> None:
+    """However long a batch takes: RabbitMQ sends a copy at once while it may."""
+    topology = applied_pair(vhost, delay="1h")
+    delay(vhost, 0, 9)
+    came: list[tuple[str, bool]] = []
+    with Consumer(address_of(vhost), topology.tap_queue, prefetch=20) as consumer:
+
+        def take(last: int) -> int:
+            """Take all up to this message; the last tag."""
+            tag = 0
+            while not came or came[-1][0] != f"m{last}":
+                for one in consumer.batch(limit=7, limit_bytes=10**6, wait=SECONDS, linger=0):
+                    came.append((one.message.properties.message_id or "", one.has_waited))
+                    tag = one.tag
+            return tag
+
+        consumer.ack(through=take(9))
+        consumer.find_backlog()
+        delay(vhost, 10, 19)
+        take(19)
+        # It took long, but there was room for more.
+        delay(vhost, 20, 29)
+        tag = take(29)
+        delay(vhost, 30, 34)
+        consumer.ack(through=tag)
+        take(34)
+        consumer.find_backlog()
+        delay(vhost, 35, 36)
+        take(36)
+    waited = [name for name, has_waited in came if has_waited]
+    assert waited == [f"m{number}" for number in (*range(10), *range(30, 35))]
+
+
 ODD = b"".join(
     (
         b"\x02i8b\xff",

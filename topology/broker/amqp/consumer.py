@@ -66,6 +66,10 @@ class Consumer:
     consumer waits for an offset that does not exist yet. Messages that retention removed are
     visible only as a jump of the offsets.
 
+    RabbitMQ sends what comes into a queue at once, unless as many as the prefetch have no ack. So
+    `has_backlog` from such a moment on, and at the start, until `find_backlog` finds the queue
+    empty; what comes meanwhile may have waited there.
+
     Without a prefetch (None) nothing is consumed, and `get` gets messages. `removed` counts those
     that left with a get, at least two at once: when the first of a queue is taken, RabbitMQ removes
     those behind it whose TTL has ended, and consumers take some. A single one may have expired
@@ -95,6 +99,8 @@ class Consumer:
         self._bytes = 0
         self._read_at = 0.0
         self._is_deleted = False
+        self.has_backlog = True
+        self._last_tag = self._acked_tag = 0
         self._end: BaseException | None = None
         self._ready: int | None = None
         self.removed = 0
@@ -191,8 +197,25 @@ class Consumer:
         number: int = self._channel.channel_number
         frames = [ack_frame(number, through, multiple=True)] if through else []
         frames += [ack_frame(number, tag) for tag in tags]
+
+        def acknowledge() -> None:
+            if self._prefetch and self._last_tag - self._acked_tag >= self._prefetch:
+                self.has_backlog = True
+            self._acked_tag = max(self._acked_tag, through)
+            send(self.connection, b"".join(frames))
+
         if frames and self._channel.is_open:
-            self._ask(lambda: send(self.connection, b"".join(frames)))
+            self._ask(acknowledge)
+
+    def find_backlog(self) -> None:
+        """Ask the broker whether any still wait in the queue, if `has_backlog`."""
+
+        def find() -> None:
+            is_full = self._prefetch and self._last_tag - self._acked_tag >= self._prefetch
+            self.has_backlog = bool(is_full or ready_messages(self._channel, self._queue))
+
+        if self.has_backlog:
+            self._act(find)
 
     def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
         """Refuse this delivery for good: it dies, with the reason `rejected`.
@@ -388,6 +411,8 @@ class Consumer:
         )
 
     def _on_arrival(self, delivery: Delivery) -> None:
+        delivery.has_waited = self.has_backlog
+        self._last_tag = delivery.tag
         self._come.append(delivery)
         self._bytes += len(delivery.body)
         if len(self._come) >= self._wanted:

@@ -238,14 +238,16 @@ def wait(connection: pika.BlockingConnection, seconds: float, is_ready: Callable
 class Delivery:
     """A message as it came, not acknowledged yet; `raw` are the bytes of its properties.
 
-    `received_at` is UTC: when its bytes came to this machine, or were read. `offset` is its place
-    in the stream that it was read from, None from a queue.
+    `received_at` is UTC: when its bytes came to this machine, or were read. It may have waited in
+    its queue before that if `has_waited`. `offset` is its place in the stream that it was read
+    from, None from a queue.
     """
 
     __slots__ = (
         "_message",
         "body",
         "exchange",
+        "has_waited",
         "offset",
         "raw",
         "received_at",
@@ -270,6 +272,7 @@ class Delivery:
         self.raw = raw
         self.body = b""
         self.received_at = received_at or datetime.now(UTC)
+        self.has_waited = False
         self.offset: int | None = None
         self._message: Message | None = None
 
