@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest
 from django.utils import timezone
 
-from topology.database.optional_writes import try_write
+from topology.database.errors import try_write
 from topology.models import AuditEntry, Broker
 
 Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None

@@ -43,7 +43,7 @@ from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
 from topology.broker.time_limit import run_in_background
-from topology.database.optional_writes import try_write
+from topology.database.errors import try_write
 from topology.models import Broker
 from topology.models.read_only import finishing
 from topology.provisioning import firehose

@@ -22,7 +22,7 @@ from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar, near_overload
 from analytics.views.streaming import download
 from topology import access, audit, redaction, snapshots
-from topology.clients.trace import read_trace
+from topology.clients.forms import read_trace
 from topology.content.export_format import FORMS
 from topology.database.paging import newest_number, row_number
 from topology.delays import MOMENT_HELP

@@ -19,9 +19,8 @@ from delayboard.dead_letters.replay.verdicts import BrokerUnknown, MessageChecke
 from delayboard.models import DeadLetterQueue, TargetMode
 from topology import audit
 from topology.broker.errors import NotFound, Refused, Unsupported
-from topology.broker.management.client import Management
+from topology.broker.management.client import Management, Shovels
 from topology.broker.management.refresh import read_queue
-from topology.broker.management.shovels import Shovels
 from topology.definitions import Queue
 from topology.models import Broker
 from topology.routing.context import delivery_limit

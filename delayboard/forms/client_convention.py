@@ -7,14 +7,17 @@ from typing import Any
 from django import forms
 
 from topology.clients.conventions import (
+    LONGEST_NAME,
     Convention,
     ConventionError,
     Fact,
     Restart,
+    check_own,
     read_fact,
     read_pointer,
+    write_convention,
+    write_fact,
 )
-from topology.clients.own import LONGEST_NAME, check_own, write_convention, write_fact
 from topology.clients.parts import Pointer
 
 COUNTS_HELP = "Add “| failures” if 0 stands for the first attempt."

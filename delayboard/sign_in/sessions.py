@@ -24,7 +24,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from topology.audit import client_address
-from topology.database.optional_writes import note_refusal, try_write, waiting_briefly
+from topology.database.errors import note_refusal, try_write, waiting_briefly
 
 # The absolute end of a session, and its last use, in seconds.
 ENDS_AT, USED_AT, BEGAN_AT = "ends_at", "used_at", "began_at"

@@ -33,7 +33,7 @@ from django.utils import timezone
 
 from topology import audit
 from topology.audit import client_address
-from topology.database.optional_writes import note_refusal, try_write, waiting_briefly
+from topology.database.errors import note_refusal, try_write, waiting_briefly
 
 Parameters = list[str | list[str]]
 # Failures in AXES_COOLOFF_TIME. An office behind one address has many people; a whole account is

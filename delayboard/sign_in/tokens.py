@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from delayboard.models import ApiToken
 from topology import access, audit
-from topology.database.optional_writes import try_write
+from topology.database.errors import try_write
 from topology.models import Role
 
 # Begin of a token, by which scanners for secrets recognize it.

@@ -8,9 +8,8 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange
 from topology.findings.find import find
 from topology.findings.finding import chain_of
-from topology.graph.build import build, with_badges
+from topology.graph.build import LOST, STUCK, WRONG, broken_places, build, with_badges
 from topology.graph.dot import arrange
-from topology.graph.route import LOST, STUCK, WRONG, broken_places
 from topology.graph.svg import draw
 
 WAIT = {"ttl": 1000, "dlx": ""}

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange
-from topology.graph.build import build
-from topology.graph.route import shorten
+from topology.graph.build import build, shorten
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 

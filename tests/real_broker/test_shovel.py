@@ -13,8 +13,7 @@ from tests.builders import address_of, eventually, make_broker
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import NotFound
-from topology.broker.management.client import Management, path
-from topology.broker.management.shovels import Shovels
+from topology.broker.management.client import Management, Shovels, path
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Publish

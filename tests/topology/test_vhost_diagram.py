@@ -11,9 +11,17 @@ from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.graph.edges import forwarder_edges
 from topology.graph.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.live_values import queue_mark
-from topology.graph.vhost_cards import Card, Overview, members, overview
+from topology.graph.vhost_cards import (
+    MOST_LINKED,
+    Card,
+    Overview,
+    arrange_cards,
+    describe_objects,
+    draw_cards,
+    members,
+    overview,
+)
 from topology.graph.vhost_survey import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
-from topology.graph.vhost_svg import MOST_LINKED, arrange_cards, describe_objects, draw_cards
 from topology.message import Forwarder
 from topology.snapshot import QueueNumbers
 

@@ -7,12 +7,18 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from cryptography import x509
 
 from topology.broker.errors import BrokerError
 
 AMQP_PORT, AMQPS_PORT = 5672, 5671
+# Time before the end of a certificate from which it is reported: an operator needs it to renew.
+RENEWAL_TIME = timedelta(days=30)
 
 
 class AddressError(BrokerError, ValueError):
@@ -253,3 +259,21 @@ def _split(url: str, sentence: str) -> SplitResult:
         return urlsplit(url)
     except ValueError as error:
         raise AddressError(sentence) from error
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """`subject` as RFC 4514 writes it; `expires_at` in UTC."""
+
+    subject: str
+    expires_at: datetime
+
+
+@lru_cache(maxsize=64)
+def read_certificates(pem: str) -> Sequence[Certificate]:
+    """Read all certificates in the text, in order. Raises AddressError."""
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode())
+        return [Certificate(x.subject.rfc4514_string(), x.not_valid_after_utc) for x in found]
+    except ValueError as error:
+        raise AddressError("The certificate is not readable PEM text.") from error

@@ -16,8 +16,8 @@ from topology.broker.address import (
     load_client_certificate,
     parse_hosts,
     parse_management_urls,
+    read_certificates,
 )
-from topology.broker.certificates import read_certificates
 from topology.broker.errors import BrokerError
 from topology.broker.tokens import check_token_url
 from topology.models import Broker

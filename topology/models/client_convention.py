@@ -11,8 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from topology.clients.conventions import Convention
-from topology.clients.own import LONGEST_NAME, find_own
+from topology.clients.conventions import LONGEST_NAME, Convention, find_own
 from topology.clients.parts import Pointer
 from topology.models.broker import Broker
 

@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from topology import audit
 from topology.access import User
-from topology.clients.conventions import Convention, ConventionError
-from topology.clients.own import check_own
+from topology.clients.conventions import Convention, ConventionError, check_own
 from topology.models import Broker, ClientConvention
 
 MOST_CONVENTIONS = 20

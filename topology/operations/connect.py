@@ -11,10 +11,15 @@ from typing import Any
 
 from django.utils import timezone
 
-from topology.broker.address import Address, AddressError
+from topology.broker.address import (
+    RENEWAL_TIME,
+    Address,
+    AddressError,
+    Certificate,
+    read_certificates,
+)
 from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.pipeline import REQUEST_HEARTBEAT_SECONDS
-from topology.broker.certificates import RENEWAL_TIME, Certificate, read_certificates
 from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management.client import Management
 from topology.broker.probe_nodes import probe_nodes

@@ -1,4 +1,4 @@
-"""PURE: what each pattern costs for the same delays."""
+"""Which pattern fits, and what each costs for the same delays: pure."""
 
 from __future__ import annotations
 

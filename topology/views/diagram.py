@@ -12,13 +12,21 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Identity, Queue
-from topology.graph.build import Fact, Graph, build, facts, with_badges
+from topology.graph.build import (
+    Fact,
+    Graph,
+    broken_places,
+    build,
+    facts,
+    route_steps,
+    shorten,
+    with_badges,
+)
 from topology.graph.dot import arrange
 from topology.graph.edges import forwarder_edges
 from topology.graph.geometry import Direction
 from topology.graph.ladder import Ladder, Levels, build_ladder, fold
 from topology.graph.ladder_places import place_ladder
-from topology.graph.route import broken_places, route_steps, shorten
 from topology.graph.svg import draw as draw_svg
 from topology.message import Forwarder
 from topology.models import Broker, Topology

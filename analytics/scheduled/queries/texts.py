@@ -20,7 +20,7 @@ from analytics.models.scheduled_message import WAITING
 from analytics.observation import is_presumed_delivered
 from analytics.search import content
 from analytics.search.query import FieldValue
-from topology.database.optional_writes import try_write
+from topology.database.errors import try_write
 
 # Time for which a message must wait to be indexed, if no search asks for it.
 SETTLED_AFTER = timedelta(seconds=10)

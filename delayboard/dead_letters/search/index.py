@@ -15,7 +15,7 @@ from analytics.search.content import JSON_BYTES, Content, read
 from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from delayboard.models.background_task import Beat
 from topology.broker.properties.read import read_properties
-from topology.database.optional_writes import try_write
+from topology.database.errors import try_write
 from topology.models import Broker
 from topology.models.client_convention import read_conventions
 

@@ -23,7 +23,7 @@ from delayboard.dead_letters.replay.verdicts import check_default
 from delayboard.models import ParkedMessage
 from topology import access, audit, redaction, snapshots
 from topology.clients.describe import describe
-from topology.clients.trace import read_trace
+from topology.clients.forms import read_trace
 from topology.models import Broker, Role
 from topology.models.client_convention import read_conventions
 from topology.snapshots import Latest

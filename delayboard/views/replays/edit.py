@@ -23,7 +23,7 @@ from delayboard.forms.content import HeaderRowsWidget
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, redaction, snapshots
-from topology.clients.trace import read_trace
+from topology.clients.forms import read_trace
 from topology.models import Role
 from topology.redaction import Redaction
 

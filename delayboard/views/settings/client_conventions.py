@@ -17,8 +17,13 @@ from delayboard.forms.client_convention import ClientConventionForm, make_values
 from delayboard.models import MessageGroup
 from delayboard.views.show_refusal import show_refusal
 from topology import access, audit, redaction, snapshots
-from topology.clients.conventions import TEXT_FORMS, Convention, ConventionError, Fact
-from topology.clients.own import MOST_CHARACTERS
+from topology.clients.conventions import (
+    MOST_CHARACTERS,
+    TEXT_FORMS,
+    Convention,
+    ConventionError,
+    Fact,
+)
 from topology.database import paging
 from topology.models import Broker, ClientConvention, Role
 from topology.operations.client_conventions import delete_convention, save_convention

@@ -17,9 +17,11 @@ from topology.clients.conventions import (
     Fact,
     Restart,
     built_in,
+    check_own,
+    find_own,
+    write_convention,
 )
 from topology.clients.describe import describe
-from topology.clients.own import check_own, find_own, write_convention
 from topology.clients.parts import ROOTS
 from topology.clients.restart import explain_return, open_envelope, restart
 

@@ -16,9 +16,17 @@ from django.views.decorators.http import require_safe
 from topology import access, snapshots
 from topology.graph.build import build
 from topology.graph.edges import forwarder_edges
-from topology.graph.vhost_cards import REST, Card, Overview, members, overview
+from topology.graph.vhost_cards import (
+    REST,
+    Card,
+    Overview,
+    arrange_cards,
+    describe_objects,
+    draw_cards,
+    members,
+    overview,
+)
 from topology.graph.vhost_survey import Group, Survey, name_of, part, survey
-from topology.graph.vhost_svg import arrange_cards, describe_objects, draw_cards
 from topology.models import Broker, Role, State, Topology
 from topology.operations.finding_rows import with_reports
 from topology.patterns.table import KINDS
@@ -101,7 +109,7 @@ def _draw(broker: Broker, seen: Overview) -> dict[str, Any]:
     linked = replace(seen, cards=tuple(_with_link(broker, card) for card in seen.cards))
     layout = arrange_cards(linked)
     svg = draw_cards(linked, layout, title=f"All of {broker.name}", id=f"vhost-{broker.pk}")
-    # topology.graph.vhost_svg escapes every text that it writes.
+    # topology.graph.vhost_cards escapes every text that it writes.
     return _list_cards(broker, linked, Diagram(SafeString(svg), note=layout.note))
 
 
