@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from django.db import connection
@@ -43,7 +44,15 @@ LAST = "zzzz"
 _ON_TOPOLOGIES = ("Publish", "Edit", "Delete")
 _ON_QUEUES = ("Peek", "Park")
 _ON_GROUPS = ("Replay", "Discard")
-_ON_REPLAYS = ("Pause", "Resume", "Cancel")
+# What the page of a replay offers in its state. A paused one is found by “pause” too.
+_ON_REPLAYS: Mapping[str, tuple[str, ...]] = {
+    BatchState.PREPARING: ("Cancel",),
+    BatchState.DRAFT: ("Start", "Cancel"),
+    BatchState.WAITING: ("Pause", "Cancel"),
+    BatchState.RUNNING: ("Pause", "Cancel"),
+    BatchState.WATCHING: ("Pause", "Resume", "Cancel"),
+    BatchState.PAUSED: ("Resume paused", "Cancel"),
+}
 # Words of a sentence without a meaning for the search, as in “publish to orders”.
 _FILLERS = frozenset({"a", "the", "to", "into", "of", "in"})
 
@@ -173,7 +182,7 @@ def find_places(
     kinds = {"Pages": _fitting(words, _pages(rights)), "Actions": fitting}
     if words:
         kinds["Messages"] = _messages(text, brokers)
-        kinds["Replays"] = _fitting(words, _replays(brokers))
+        kinds["Replays"] = _fitting(words, (place for _, place in _replays(brokers)))
         named = (Link(one.name, "topology:broker", (one.slug,)) for one in brokers)
         kinds["Brokers"] = _fitting(words, map(Place, named, (one.environment for one in brokers)))
         kinds["Topologies"] = _fitting(words, _topologies(brokers))
@@ -254,11 +263,11 @@ def _actions_on_objects(
         for verb in _ON_QUEUES:
             label = f"{verb} queue {place.link.label}"
             yield Place(replace(place.link, label=label, fragment=verb.lower()), place.note)
-    if _is_verb(words[0], *_ON_REPLAYS):
-        for place in _replays(brokers):
-            for verb in _ON_REPLAYS:
-                label = f"{verb} {place.link.label[0].lower()}{place.link.label[1:]}"
-                yield Place(replace(place.link, label=label), place.note)
+    if _is_verb(words[0], *chain.from_iterable(_ON_REPLAYS.values())):
+        for row, place in _replays(brokers):
+            for verb in _ON_REPLAYS[row.state]:
+                link = replace(place.link, label=f"{verb} {place.link.label.casefold()}")
+                yield Place(link, place.note)
     if _is_verb(words[0], *_ON_GROUPS):
         text = " ".join(word for word in words[1:] if word != "group")
         for place in _groups(text, brokers, rules):
@@ -303,12 +312,12 @@ def _groups(text: str, brokers: Collection[Broker], rules: Mapping[int, Redactio
     return list(map(Place, links, (one.broker.name for one in shown)))
 
 
-def _replays(brokers: Sequence[Broker]) -> Iterator[Place]:
+def _replays(brokers: Sequence[Broker]) -> Iterator[tuple[ReplayBatch, Place]]:
     """The replays by number that have not ended; whatever their number, a hundred are searched."""
     rows = ReplayBatch.objects.filter(broker__in=brokers).exclude(state__in=ENDED_BATCH)
     for row in rows.select_related("broker").order_by("-pk")[:SEARCHED]:
         note = f"{row.get_state_display()}, {row.broker.name}"
-        yield Place(Link(f"Replay {row.pk}", "replay_batch", (str(row.pk),)), note)
+        yield row, Place(Link(f"Replay {row.pk}", "replay_batch", (str(row.pk),)), note)
 
 
 def _messages(text: str, brokers: Sequence[Broker]) -> list[Place]:

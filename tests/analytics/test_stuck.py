@@ -255,7 +255,15 @@ def test_the_page_of_one_says_it_is_stuck_and_of_a_delivered_one_nothing_better(
         address = reverse("analytics:scheduled_message", args=[row.pk])
         return viewer.get(address).content.decode()
 
-    assert "Stuck, due" in page("sales -40")
+    entered = {"entered_at": NOW - timedelta(minutes=50), "requested_delay": timedelta(seconds=20)}
+    ScheduledMessage.objects.filter(key="sales -40").update(**entered)
+    text = page("sales -40")
+    assert "Stuck, due" in text
+    path = text.partition("<h2>Path</h2>")[2].partition("</ol>")[0]
+    assert '<li class="is-rejected">' in path
+    assert '<span class="state state-error">Stuck</span>' in path
+    assert "is-end" not in path.rpartition("is-rejected")[2]
+    assert "no delivery: RabbitMQ cannot route the message" in path
     assert "</time>, delivery not observed" in page("billing -35")
 
 

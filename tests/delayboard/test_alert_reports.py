@@ -134,6 +134,7 @@ def test_a_receiver_can_have_only_the_nightly_report(db: None, client: Client) -
     made = AlertReceiver.objects.get()
     assert (made.sends_alerts, made.reports_from is not None) == (False, True)
     assert '<td data-label="Problems">Nightly report</td>' in page
+    assert "gets nightly reports from now on." in page
     values |= {"channel": "pagerduty", "address": f"pagerduty://{'a' * 32}@{'b' * 20}"}
     refused = client.post("/alerts/receiver/", values, follow=True).content.decode()
     assert "PagerDuty takes no nightly reports." in refused

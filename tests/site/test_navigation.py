@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from analytics.models import ScheduledMessage
 from delayboard.dead_letters.search import index
-from delayboard.models import BatchState
+from delayboard.models import BatchState, ReplayBatch
 from tests.builders import make_broker, make_pair
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import draft, know, signed_in, text_of
@@ -230,7 +230,14 @@ def test_search_finds_messages_by_id_and_commands_as_they_are_said(
     assert found_in(client, "m-7", broker=other.slug) == {}
     assert found_in(signed_in(Role.VIEWER, other), "m-7") == {}
     replay = reverse("replay_batch", args=[batch.pk])
-    assert found_in(client, f"pause replay {batch.pk}") == {f"Pause replay {batch.pk}": replay}
+    assert found_in(client, f"pause replay {batch.pk}") == {}
+    assert found_in(client, f"start replay {batch.pk}") == {f"Start replay {batch.pk}": replay}
+    for state, label in (("running", "Pause"), ("paused", "Resume paused")):
+        ReplayBatch.objects.update(state=state)
+        label = f"{label} replay {batch.pk}"
+        assert found_in(client, f"pause replay {batch.pk}") == {label: replay}
+    ReplayBatch.objects.update(state="done")
+    assert found_in(client, f"pause replay {batch.pk}") == {}
     assert f"Publish through {pair.name}" in found_in(client, f"publish to {pair.name}")
     assert found_in(client, "dark theme") == {"Dark theme": "/preferences/#theme-dark"}
     assert list(found_in(client, "orders.eu")) == ["orders.eu"]

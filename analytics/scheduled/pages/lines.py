@@ -195,7 +195,8 @@ def _count_remaining(waits: Iterable[timedelta], entered_at: datetime, now: date
 
 @dataclass(frozen=True)
 class Wait:
-    """A planned stay in a delay; `mark` is over, now, or to come."""
+    """A planned stay in a delay; `mark` is over, now, to come, or that of a message which remains:
+    stuck, overdue."""
 
     begins_at: datetime
     length: timedelta
@@ -229,6 +230,8 @@ def make_page(row: ScheduledMessage, now: datetime, hidden: Redaction) -> Messag
         mark = "over" if is_over else "now" if begins_at <= now else "to come"
         path.append(Wait(begins_at, length, mark))
         begins_at = ends_at
+    if path and (line.is_stuck or line.is_overdue):
+        path[-1] = replace(path[-1], mark=line.state)
     return MessagePage(
         line=line,
         headers=tuple(

@@ -42,6 +42,8 @@ from topology.models.secrets import DecryptionError, seal_secret
 from topology.models.work import ALERTS
 
 LONGEST_GROUP_MINUTES = 1440
+# What a receiver gets, by the column that says so.
+_GETS = {"sends_alerts": "alerts", "reports_from": "nightly reports"}
 CONDITIONS = {ProblemKind.DEAD_LETTERS: CONDITION}
 
 
@@ -108,7 +110,8 @@ def alert_receiver(request: HttpRequest) -> HttpResponse:
         return redirect("alerts")
     with audit.recorded(request.user, "alert receiver added", what=values["name"]):
         AlertReceiver.objects.create(**values)
-    messages.success(request, f"{values['name']} gets alerts from now on.")
+    gets = [words for column, words in _GETS.items() if values[column]]
+    messages.success(request, f"{values['name']} gets {' and '.join(gets)} from now on.")
     return redirect("alerts")
 
 
