@@ -520,15 +520,21 @@ class ReplayStart(Body):
 
 
 class Replay(Schema):
-    """As `replay_dead_letters --json` prints it.
+    """As `replay_dead_letters --json` prints it; read it until it `is_resting`.
 
-    A draft with `approval_requested_by` is started by another person.
+    `until_at` ends the undo period, or the time in which a canary is observed. `errors` have the
+    most frequent reasons, null in a list and before it rests. A draft with
+    `approval_requested_by` is started by another person.
     """
 
     kind: str
     replay: int
+    broker: str
     state: str
     why: str
+    until_at: str | None
+    is_resting: bool
+    hindered_by: str
     selected: int
     done: int
     returned: int
@@ -540,6 +546,7 @@ class Replay(Schema):
     may_be_duplicated: int
     delivered: int
     died_again: int
+    errors: list[dict[str, Any]] | None
     name: str
     approval_requested_by: str | None
     approval_request: str
@@ -550,12 +557,15 @@ class DryRun(Schema):
 
     kind: str
     replay: int
+    description: str
     state: str
     selected: int
     repeats: int
     excluded: int
     good: int
+    endings: list[dict[str, Any]]
     routes: list[dict[str, Any]]
+    warnings: list[str]
 
 
 class ReplayItem(Schema):

@@ -9,10 +9,9 @@ from threading import Event, Thread
 from django import db
 from django.db import connection
 
-from delayboard.dead_letters.replay import batch_state, make_draft, outcome, send_batch
+from delayboard.dead_letters.replay import batch_state, make_draft, send_batch
 from delayboard.models import ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
-from delayboard.models.replay import BatchState
 from topology import work
 
 CLAIM_SECONDS = 0.2
@@ -20,8 +19,6 @@ REPORT_SECONDS = 1.0
 # Seconds in which what is in flight is settled and the work given back; a broker that hangs takes
 # no longer.
 JOIN_SECONDS = 20.0
-RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
-NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."
 RUNNERS: dict[str, Callable[..., None]] = {
     batch_state.KIND: send_batch.replay,
     batch_state.KIND_PREPARE: make_draft.prepare_draft,
@@ -64,25 +61,12 @@ def has_worker() -> bool:
     return not is_missing(REPLAYS)
 
 
-def is_resting(batch: ReplayBatch) -> bool:
-    """Whether nothing is left to do for it: a cancelled one first gives its messages back."""
-    if batch.is_ended:
-        return batch.work is None or batch.work.is_ended
-    return batch.state in RESTING
-
-
-def list_warnings(batch: ReplayBatch) -> list[str]:
-    """What would not be seen of its messages once they are sent, in sentences."""
-    found = ["" if has_worker() else NO_WORKER, outcome.explain_unobserved(batch)]
-    return [warning for warning in found if warning]
-
-
 def _run_work(key: int, stop: Event) -> None:
     owner = f"{work.name_process()} (command)"
     while not stop.is_set():
         try:
             batch = ReplayBatch.objects.select_related("work").get(pk=key)
-            if is_resting(batch):
+            if batch_state.is_resting(batch):
                 return
             claimed = work.claim_this(batch.work, owner) if batch.work else None
             if claimed is None:

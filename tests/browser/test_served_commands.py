@@ -17,10 +17,18 @@ from django.db import connection
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
-from delayboard.models import ScheduledChange
+from delayboard.management import run_in_process
+from delayboard.models import BatchState, ReplayBatch, ScheduledChange
 from delayboard.publishing import publish_job
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_topology, make_broker, make_pair, make_user
+from tests.builders import (
+    address_of,
+    applied_topology,
+    make_broker,
+    make_pair,
+    make_user,
+    running,
+)
 from tests.commands import Ended, run
 from tests.real_broker import changing, replaying
 from tests.site.api_client import api_of
@@ -36,6 +44,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Run = Callable[..., Ended]
 KEY = r"[0-9a-f-]{36}"
 TIME = r"\d\d:\d\d:\d\d"
+NUMBER = r"(?<=Replay )\d+|(?<=--resume )\d+|(?<=--cancel )\d+|(?<=\"replay\":)\d+"
 LOG = r"\d{4}-\d\d-\d\d [^\n]* WARNING [^\n]*\n"
 
 
@@ -253,6 +262,52 @@ def test_waiting_messages_are_listed_and_changed(
     late = elsewhere("scheduled", "undo", "--id", f"{first.pk}", *sure)
     assert strip(late) == strip(run("scheduled", "undo", "--id", f"{first.pk}", *sure))
     assert (late.code, ScheduledChange.objects.get(pk=second.pk).can_be_undone) == (1, True)
+
+
+def test_dead_letters_are_replayed(broker: Broker, vhost: Vhost, elsewhere: Run) -> None:
+    replaying.shop(vhost)
+    replaying.rejected(vhost, "a", "b", "c")
+    replaying.park(make_user("bob", Role.OPERATOR), broker, 3)
+    Broker.objects.update(is_production=True, environment="live")
+    words, some = ("replay_dead_letters", broker.slug), ("--query", "queue:dead")
+    for code, given in (
+        (0, (*some, "--dry-run")),
+        (0, (*some, "--dry-run", "--json")),
+        (1, some),
+        (2, (*some, "--rate", "fast", "--canary", "x")),
+        (2, (*some, "--to-exchange", "orders")),
+        (2, (*some, "--delay", "soon", "--through", "gone")),
+        (1, ("--query", "size:x")),
+        (0, (*some, "--dry-run", "--to-exchange", "", "--key", "orders", "--canary", "2")),
+        (1, (*some, "--to-exchange", "", "--key", "nowhere")),
+        (2, ()),
+    ):
+        there, here = elsewhere(*words, *given), run(*words, *given)
+        texts = [re.sub(NUMBER, "", "\n".join(strip(one)[1:])) for one in (there, here)]
+        assert texts[0] == texts[1] or "gone" in given, given
+        assert there.code == here.code == code, (given, there, here)
+    assert elsewhere(*words, "--group", "99").code == run(*words, "--group", "99").code == 2
+    sure = ("--confirm", broker.name)
+    with running(replay_what_is_started):
+        there = elsewhere(*words, *some, *sure, "--canary", "1", "--json")
+        replay = json.loads(there.out.splitlines()[-1])
+        assert (there.code, replay["state"], replay["done"]) == (3, "paused", 1)
+        number = str(replay["replay"])
+        resumed = elsewhere(*words, "--resume", number)
+        assert (resumed.code, "3 selected = 3 done" in resumed.out) == (0, True), resumed
+    assert ReplayBatch.objects.get(pk=number).requested_by is None
+    assert AuditEntry.objects.filter(action="replay started", username="ann").exists()
+    ended = [where(*words, "--cancel", number) for where in (elsewhere, run)]
+    assert strip(ended[0]) == strip(ended[1])
+
+
+def replay_what_is_started(stop: Event) -> None:
+    """As the worker of the site."""
+    states = (BatchState.WAITING, BatchState.RUNNING, BatchState.WATCHING)
+    while not stop.wait(0.1):
+        if batch := ReplayBatch.objects.filter(state__in=states).first():
+            run_in_process.carry_out(batch, stop, lambda _: None)
+    connection.close()
 
 
 @contextmanager

@@ -17,7 +17,14 @@ from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.message_history import build_later_steps
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.store import ReturnedMessage, change_parked_messages
-from delayboard.dead_letters.replay import batch_state, claims, edit_message, make_draft, outcome
+from delayboard.dead_letters.replay import (
+    batch_state,
+    claims,
+    edit_message,
+    make_draft,
+    outcome,
+    summary,
+)
 from delayboard.dead_letters.replay.batch_state import BatchError
 from delayboard.dead_letters.replay.edit_headers import EditError
 from delayboard.dead_letters.replay.options import Options
@@ -285,20 +292,23 @@ def test_an_excluded_repeat_is_not_edited(broker: Broker) -> None:
 def test_what_the_command_says(broker: Broker) -> None:
     first, *_, again = parked_messages = twins(broker)
     batch = of_parked_messages(parked_messages)
-    said = "\n".join([*replay_output.describe_dry_run(batch), *replay_output.list_messages(batch)])
+    dry = summary.make_dry_run_record(batch)
+    said = "\n".join([*replay_output.describe_dry_run(dry), *replay_output.list_messages(batch)])
     assert f"Replay {batch.pk}: 3 messages" in said
     assert (
         "1 possible repeat excluded: still parked. Include them on the page of the replay." in said
     )
     assert f"4. m0: excluded, a possible repeat of message {first.pk}" in said
     *_, message, end = (
-        json.loads(one) for one in replay_output.format_dry_run(batch, with_messages=True)
+        json.loads(one)
+        for one in replay_output.format_dry_run(dry, replay_output.format_messages(batch))
     )
     assert (message["parked_message"], message["repeat_of"]) == (again.pk, first.pk)
     assert message["is_excluded"]
     assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
     make_draft.change_options(None, batch, INCLUDED)
-    assert "1 possible repeat included" in "\n".join(replay_output.describe_dry_run(batch))
+    dry = summary.make_dry_run_record(batch)
+    assert "1 possible repeat included" in "\n".join(replay_output.describe_dry_run(dry))
 
 
 def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(

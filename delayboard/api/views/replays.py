@@ -35,7 +35,11 @@ def list_replays(
     rows = ReplayBatch.objects.filter(broker__in=access.choose_brokers(request).shown)
     rows = rows.exclude(state__in=ENDED_BATCH) if open else rows
     return make_page(
-        read_page(rows.select_related("requested_by").defer("parked_messages"), after, PAGE),
+        read_page(
+            rows.select_related("broker", "work", "requested_by").defer("parked_messages"),
+            after,
+            PAGE,
+        ),
         summary.make_replay_record,
     )
 
@@ -59,30 +63,21 @@ def draft_replay(
         batch = make_draft.draft_query(user, row, query, options)
     else:
         batch = make_draft.draft_messages(user, row, body.parked_messages or (), options)
-    return _accepted(response, batch)
+    return _accepted(request, response, batch)
 
 
 @router.get("/replays/{int:replay}", response=schemas.Replay, **needs(Role.VIEWER))
 def get_replay(request: HttpRequest, replay: int) -> Any:
     """The state, the counts and the outcome of a replay."""
-    return summary.make_replay_record(_open(request, replay))
+    batch = _open(request, replay)
+    return summary.make_outcome_record(batch, hides=_hides(request, batch))
 
 
 @router.get("/replays/{int:replay}/dry-run", response=schemas.DryRun, **needs(Role.VIEWER))
 def get_dry_run(request: HttpRequest, replay: int) -> Any:
     """The verdicts: how many messages go where, and whether they would arrive."""
     batch = _open(request, replay)
-    hides = _hides(request, batch)
-    routes = [
-        summary.redact_route(route) if hides else route
-        for route in batch.routes.filter(items_number__gt=0)
-    ]
-    return summary.make_dry_run_record(batch) | {
-        "routes": [
-            {"kind": "route", "messages": route.items_number} | summary.make_route_record(route)
-            for route in routes
-        ]
-    }
+    return summary.make_dry_run_record(batch, redaction.rules_for(request.user, batch.broker))
 
 
 @router.get(
@@ -124,7 +119,7 @@ def change_replay(
     batch = _open(request, replay, Role.OPERATOR)
     known = optional.format_options(optional.read_batch_options(batch))
     make_draft.change_options(request.user, batch, _read_options(batch.broker, body, known))
-    return _accepted(response, batch)
+    return _accepted(request, response, batch)
 
 
 @router.post("/replays/{int:replay}/start", response={202: schemas.Replay}, **needs(Role.OPERATOR))
@@ -151,7 +146,7 @@ def start_replay(
         batch_state.describe(batch, *(clean(text).strip() for text in texts))
     despite_verdict, approves = body.despite_verdict, body.approves
     batch_state.start(request.user, batch, despite_verdict=despite_verdict, approves=approves)
-    return _accepted(response, batch)
+    return _accepted(request, response, batch)
 
 
 @router.post("/replays/{int:replay}/pause", response={202: schemas.Replay}, **needs(Role.OPERATOR))
@@ -182,13 +177,13 @@ def _act(
 ) -> Any:
     batch = _open(request, pk, Role.OPERATOR, changes=changes)
     do(request.user, batch)
-    return _accepted(response, batch)
+    return _accepted(request, response, batch)
 
 
-def _accepted(response: HttpResponse, batch: ReplayBatch) -> Any:
+def _accepted(request: HttpRequest, response: HttpResponse, batch: ReplayBatch) -> Any:
     batch.refresh_from_db()
     response["Location"] = f"/api/v1/replays/{batch.pk}"
-    return Status(202, summary.make_replay_record(batch))
+    return Status(202, summary.make_outcome_record(batch, hides=_hides(request, batch)))
 
 
 def _open(

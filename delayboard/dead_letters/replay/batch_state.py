@@ -45,6 +45,8 @@ _ENDINGS = {
 }
 Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
 NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
+# States in which nothing happens until somebody acts.
+RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
 
 
 class BatchError(Exception):
@@ -195,6 +197,13 @@ def describe(batch: ReplayBatch, name: str, reason: str, link: str) -> None:
     texts = {"name": name[:100], "reason": reason[:500], "link": link[:500]}
     if ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT).update(**texts):
         batch.refresh_from_db()
+
+
+def is_resting(batch: ReplayBatch) -> bool:
+    """Whether nothing is left to do for it: a cancelled one first gives its messages back."""
+    if batch.is_ended:
+        return batch.work is None or batch.work.is_ended
+    return batch.state in RESTING
 
 
 def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:

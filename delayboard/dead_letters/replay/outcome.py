@@ -23,7 +23,7 @@ from delayboard.dead_letters.replay.observers import Scene
 from delayboard.dead_letters.replay.options import Stage
 from delayboard.dead_letters.replay.seen_messages import Mark
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
-from delayboard.models.background_task import Beat
+from delayboard.models.background_task import REPLAYS, Beat, is_missing
 from delayboard.models.replay import ENDED_BATCH, Order, ReplayOutcome
 from topology import snapshots
 from topology.broker.errors import BrokerError
@@ -32,6 +32,7 @@ from topology.message import REPLAY_HEADER
 from topology.models import Broker
 from topology.snapshots import Latest
 
+NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."
 PAUSE_SECONDS = 1.0
 # Time for which a batch is followed after its last publish at least, and the time added to what its
 # messages may take to die again.
@@ -113,6 +114,12 @@ def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
         ReplayOutcome.DELAYED: delayed,
         ReplayOutcome.UNOBSERVED: max(0, unobserved),
     }
+
+
+def list_warnings(batch: ReplayBatch) -> list[str]:
+    """What would not be seen of its messages once they are sent, in sentences."""
+    found = [NO_WORKER if is_missing(REPLAYS) else "", explain_unobserved(batch)]
+    return [warning for warning in found if warning]
 
 
 def explain_unobserved(batch: ReplayBatch) -> str:

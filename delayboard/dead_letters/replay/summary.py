@@ -14,16 +14,18 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 
 from delayboard.dead_letters.parked.redact_cause import hides_history, seen_group
 from delayboard.dead_letters.replay.batch_state import (
     AT_ONCE,
     count_bad_verdicts,
+    is_resting,
     name_ending,
     name_request,
 )
 from delayboard.dead_letters.replay.claims import FREE
+from delayboard.dead_letters.replay.outcome import list_warnings
 from delayboard.dead_letters.search import reveals
 from delayboard.models import (
     BatchState,
@@ -39,13 +41,14 @@ from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import OPEN, REMAINING, TargetMode
 from topology import redaction
 from topology.access import User
+from topology.content.export_format import format_moment
 from topology.content.text import count_text
 from topology.database import paging
 from topology.database.paging import Page
 from topology.deaths import History, read_history
 from topology.delays import format_span
 from topology.graph.live_values import make_version
-from topology.redaction import HIDDEN, Redaction
+from topology.redaction import HIDDEN, NOTHING, Redaction
 
 # Most targets that are listed one by one; the others are counted.
 ROUTES = 20
@@ -65,6 +68,8 @@ PACE_OVER = timedelta(seconds=10)
 # Longest remaining time in seconds: after a year the display shows that there is no end.
 LONGEST_REMAINING = 31_536_000
 MOST_FAILURES = 3
+# Errors of an outcome, the most frequent first.
+MOST_ERRORS = 5
 PAGE = 25
 # Modes whose targets are found from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
@@ -192,12 +197,17 @@ def make_outcome_bar(counts: Mapping[ReplayOutcome, int]) -> tuple[Part, ...]:
 
 def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
     """How many were chosen of what, in words, without what a rule hides from the person."""
-    number = f"{count_text(batch.selected)} of " if batch.selected else ""
+    if not batch.selected or (batch.group is None and not batch.query):
+        return describe_source(batch, rules)
+    return f"{count_text(batch.selected)} of {describe_source(batch, rules)}"
+
+
+def describe_source(batch: ReplayBatch, rules: Redaction) -> str:
     if batch.group is not None:
-        return f"{number}the group “{seen_group(batch.group, rules)}”"
+        return f"the group “{seen_group(batch.group, rules)}”"
     if batch.query:
         shown = HIDDEN if reveals(rules, batch.query) else batch.query
-        return f"{number}what matches “{shown}”"
+        return f"what matches “{shown}”"
     return batch.description
 
 
@@ -385,33 +395,71 @@ def count_died_before(batch: ReplayBatch) -> int:
 
 
 def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
-    """The state and the counts of a replay: a line of the command, and the API's answer."""
+    """The state and the counts of a replay: a row of the API's list.
+
+    `errors` is None; `make_outcome_record` has them.
+    """
+    own = batch.work
+    moments = {BatchState.WAITING: batch.publish_at, BatchState.WATCHING: batch.canary_until}
+    until_at = moments.get(BatchState(batch.state))
     return {
         "kind": "replay",
         "replay": batch.pk,
+        "broker": batch.broker.slug,
         "state": batch.state,
         "why": batch.state_why,
+        "until_at": format_moment(until_at),
+        "is_resting": is_resting(batch),
+        "hindered_by": own.error if own and not own.is_ended else "",
         "selected": batch.selected,
         **batch.counts(),
         "may_be_duplicated": batch.doubled,
         "delivered": batch.delivered,
         "died_again": batch.died,
+        "errors": None,
         "name": batch.name,
         "approval_requested_by": batch.requested_by.get_username() if batch.requested_by else None,
         "approval_request": name_request(batch),
     }
 
 
-def make_dry_run_record(batch: ReplayBatch) -> dict[str, Any]:
-    found = summarize_dry_run(batch)
+def make_outcome_record(batch: ReplayBatch, *, hides: bool = False) -> dict[str, Any]:
+    """A line of the command, and the API's answer: `errors` once the replay rests.
+
+    With `hides` the texts of errors are redacted.
+    """
+    record = make_replay_record(batch)
+    if not record["is_resting"]:
+        return record
+    failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()
+    errors = failed.values("error").annotate(messages=Count("pk")).order_by("-messages", "error")
+    return record | {
+        "errors": [one | {"error": HIDDEN} if hides else one for one in errors[:MOST_ERRORS]]
+    }
+
+
+def make_dry_run_record(batch: ReplayBatch, rules: Redaction = NOTHING) -> dict[str, Any]:
+    """The dry run as the API answers it; the command prints `routes` and `warnings` apart."""
+    found, hides = summarize_dry_run(batch), hides_targets(batch, rules)
     return {
         "kind": "dry-run",
         "replay": batch.pk,
+        "description": describe_source(batch, rules),
         "state": batch.state,
         "selected": batch.selected,
         "repeats": batch.repeats,
         "excluded": batch.excluded,
         "good": found.number - found.bad,
+        "endings": [
+            {"messages": one.number, "ending": one.words, "is_good": one.is_good}
+            for one in found.endings
+        ],
+        "routes": [
+            {"kind": "route", "messages": route.items_number}
+            | make_route_record(redact_route(route) if hides else route)
+            for route in batch.routes.filter(items_number__gt=0)
+        ],
+        "warnings": list_warnings(batch),
     }
 
 

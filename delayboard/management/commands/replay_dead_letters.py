@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from itertools import chain
+from threading import Event
+from typing import Any, NoReturn, Protocol, TypeAlias
+from urllib.parse import quote
 
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.replay import batch_state, make_draft, options
+from delayboard.dead_letters.replay import batch_state, make_draft, options, summary
 from delayboard.dead_letters.replay.verdicts import BrokerUnknown
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_output, run_in_process
-from delayboard.management.confirmation import add_confirmation, find_user, unconfirmed
+from delayboard.management.confirmation import add_confirmation, confirm_at, find_user, unconfirmed
 from delayboard.models import MessageGroup, ReplayBatch
-from delayboard.models.replay import BatchState, TargetMode
+from delayboard.models.replay import ENDED_BATCH, BatchState, TargetMode
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError, Unreachable
 from topology.content.text import count_of, count_text
 from topology.delays import DURATION_HELP
-from topology.management.command import BoardCommand, command_error
+from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker, find_topology
+from topology.management.server import Refused, ServedCommand, Server
 from topology.models import Broker, Topology
 
 CHOICES = ("parked_message", "group", "query")
 ACTIONS = ("resume", "pause", "cancel")
 # Name in `options.read_options` -> option of this command.
-NAMES = {"mode": "to_exchange", "exchange": "to_exchange", "topology_id": "through"}
+NAMES = {
+    "mode": "to_exchange",
+    "exchange": "to_exchange",
+    "topology": "through",
+    "topology_id": "through",
+}
 OPTIONS = ("key", "delay", "rate", "canary")
+# Those that the API gets as numbers.
+SENT = ("rate", "canary")
+NOTHING = "Nothing was replayed. "
+# For so long the server may not answer while a replay goes on there.
+PATIENCE_SECONDS = 60.0
+Show: TypeAlias = Callable[[ReplayBatch], Iterator[str]]
+Report: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Publish dead letters again (docs/replay.md). Exits with 0 when all are published, 3 when "
         "some are, 1 when none is, 2 when the arguments are wrong."
@@ -49,106 +66,113 @@ class Command(BoardCommand):
         parser.add_argument("--user", metavar="NAME", help="run with the permissions of this user")
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
-    def handle(self, *args: Any, **given: Any) -> None:
-        broker = find_broker(given["broker"])
+    def work(self, options: Mapping[str, Any]) -> None:
+        broker = find_broker(options["broker"])
+        user = find_user(options["user"], broker)
+        self._run(Here(user, broker), options)
+
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        if options["user"]:
+            raise BadInput("--user is for the host. The token of --server decides who acts.")
+        if options["verbosity"] > 1:
+            raise BadInput("-v 2 is for the host. The page of a draft lists its messages.")
+        self._run(There(server, options["broker"]), options)
+
+    def _run(self, board: Board, given: Mapping[str, Any]) -> None:
         chosen = find_action(given)
-        user = find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
         self._is_json = given["json"]
         self._last_line = ""
-        if chosen in ACTIONS:
-            batch = find_batch(broker, given[chosen])
-            with refusals("Nothing was replayed. " if chosen == "resume" else ""):
-                self._act(user, chosen, batch, given)
-        else:
-            with refusals("Nothing was replayed. "):
-                batch = create_draft_of(user, broker, chosen, given)
-                self._check(user, batch, given)
+        with refusals("" if chosen in ("pause", "cancel") else NOTHING):
+            if chosen in ACTIONS:
+                self._act(board, chosen, given[chosen], given)
+            else:
+                self._check(board, board.draft(chosen, given), given)
 
-    def _check(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
-        batch = self._carry(batch)
-        if batch.state == BatchState.PREPARING:
-            self._stopped(batch)
-        if batch.state != BatchState.DRAFT:
-            raise CommandError(f"Nothing was replayed. {batch.state_why}")
-        is_dry, details = given["dry_run"], given["verbosity"] > 1
+    def _check(self, board: Board, key: int, given: Mapping[str, Any]) -> None:
+        replay = self._carry(board, key)
+        if replay["state"] == BatchState.PREPARING:
+            self._stopped(board, key)
+        if replay["state"] != BatchState.DRAFT:
+            raise CommandError(f"{NOTHING}{replay['why']}")
+        dry, details = board.read_dry_run(key), given["verbosity"] > 1
         if self._is_json:
-            for line in replay_output.format_dry_run(batch, with_messages=details):
-                self.stdout.write(line)
+            messages = board.list_messages(key, replay_output.format_messages) if details else ()
+            lines = replay_output.format_dry_run(dry, messages)
         else:
-            for line in replay_output.describe_dry_run(batch):
-                self.stdout.write(line)
-            for line in replay_output.list_messages(batch) if details else ():
-                self.stdout.write(line)
-        for line in run_in_process.list_warnings(batch):
+            messages = board.list_messages(key, replay_output.list_messages) if details else ()
+            lines = chain(replay_output.describe_dry_run(dry), messages)
+        for line in lines:
+            self.stdout.write(line)
+        for line in dry["warnings"]:
             self.stderr.write(line, str)
-        if is_dry:
-            self._end_of_dry_run(batch)
-        self._start(user, batch, given)
-        self._follow(batch)
-
-    def _end_of_dry_run(self, batch: ReplayBatch) -> NoReturn:
-        good, number = replay_output.count_good(batch)
-        self.stderr.write(
-            f"Nothing was published. Start this replay with --resume {batch.pk}, or cancel it with "
-            f"--cancel {batch.pk}."
-        )
-        sys.exit(_code(good, number))
-
-    def _act(self, user: Any, action: str, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
-        if action == "resume":
-            if batch.is_draft:
-                self._start(user, batch, given)
-            elif batch.state == BatchState.PAUSED:
-                batch_state.resume(user, batch)
-            elif batch.is_ended:
-                raise batch_state.BatchError(f"Replay {batch.pk} has ended.")
-            self._follow(batch)
-        if action == "pause":
-            batch_state.pause(user, batch)
-        else:
-            batch_state.cancel(user, batch)
-        self._report_counts(self._carry(batch))
-
-    def _start(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
-        despite_verdict = given["yes"]
-        bad = sum(batch_state.count_bad_verdicts(batch).values())
-        if bad and not despite_verdict:
-            raise batch_state.BatchError(
-                f"Bad verdicts: {count_text(bad)} of {count_of(batch.pending, 'message')}. "
-                f"Start the replay with --resume {batch.pk} --yes, or cancel it with "
-                f"--cancel {batch.pk}."
-            )
-        if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
-            raise batch_state.BatchError(refusal)
-        batch_state.start(user, batch, despite_verdict=despite_verdict)
-
-    def _follow(self, batch: ReplayBatch) -> NoReturn:
-        batch = self._carry(batch)
-        self._report_counts(batch)
-        if self._stop.is_set() and not batch.is_ended:
-            self._stopped(batch)
-        if batch.state == BatchState.PAUSED:
+        if given["dry_run"]:
             self.stderr.write(
-                f"Resume with --resume {batch.pk}, or cancel with --cancel {batch.pk}."
+                f"Nothing was published. Start this replay with --resume {key}, or cancel it with "
+                f"--cancel {key}."
             )
-        # What may have arrived is not nothing.
-        is_partly = batch.unknown and not batch.done
-        sys.exit(ExitCode.PARTLY if is_partly else _code(batch.done, batch.to_send))
+            sys.exit(_code(dry["good"], replay_output.count_checked(dry)))
+        self._start(board, replay, dry, given)
+        self._follow(board, key)
 
-    def _stopped(self, batch: ReplayBatch) -> NoReturn:
-        self.stderr.write(_goes_on(batch))
+    def _act(self, board: Board, action: str, key: int, given: Mapping[str, Any]) -> None:
+        replay = board.find(key)
+        if action == "resume":
+            if replay["state"] == BatchState.DRAFT:
+                self._start(board, replay, board.read_dry_run(key), given)
+            elif replay["state"] == BatchState.PAUSED:
+                board.act("resume", key)
+            elif replay["state"] in ENDED_BATCH:
+                raise batch_state.BatchError(f"Replay {key} has ended.")
+            self._follow(board, key)
+        board.act(action, key)
+        self._report_counts(self._carry(board, key))
+
+    def _start(
+        self,
+        board: Board,
+        replay: Mapping[str, Any],
+        dry: Mapping[str, Any],
+        given: Mapping[str, Any],
+    ) -> None:
+        key, despite_verdict = replay["replay"], given["yes"]
+        if (bad := replay_output.count_checked(dry) - dry["good"]) and not despite_verdict:
+            raise batch_state.BatchError(
+                f"Bad verdicts: {count_text(bad)} of {count_of(replay['pending'], 'message')}. "
+                f"Start the replay with --resume {key} --yes, or cancel it with --cancel {key}."
+            )
+        confirmed = board.confirm(given, f"--resume {key}")
+        board.start(key, despite_verdict=despite_verdict, confirm=confirmed)
+
+    def _follow(self, board: Board, key: int) -> NoReturn:
+        replay = self._carry(board, key)
+        self._report_counts(replay)
+        if self._stop.is_set() and replay["state"] not in ENDED_BATCH:
+            self._stopped(board, key)
+        if replay["state"] == BatchState.PAUSED:
+            self.stderr.write(f"Resume with --resume {key}, or cancel with --cancel {key}.")
+        # What may have arrived is not nothing.
+        is_partly = replay["unknown"] and not replay["done"]
+        code = _code(replay["done"], replay_output.count_to_send(replay))
+        sys.exit(ExitCode.PARTLY if is_partly else code)
+
+    def _stopped(self, board: Board, key: int) -> NoReturn:
+        self.stderr.write(
+            f"The command stopped, and the worker continues. Cancel with --cancel {key}."
+            if board.has_worker()
+            else f"Stopped, and no worker runs. Resume with --resume {key}."
+        )
         sys.exit(ExitCode.STOPPED)
 
-    def _carry(self, batch: ReplayBatch) -> ReplayBatch:
-        batch = run_in_process.carry_out(batch, self._stop, self._report)
+    def _carry(self, board: Board, key: int) -> dict[str, Any]:
+        replay = board.carry(key, self._stop, self._report)
         if self._last_line and self._is_terminal:
             self.stderr.write("")
-        return batch
+        return replay
 
-    def _report(self, batch: ReplayBatch) -> None:
-        line = replay_output.describe_progress(batch)
+    def _report(self, replay: Mapping[str, Any]) -> None:
+        line = replay_output.describe_progress(replay)
         if self._is_terminal:
             self.stderr.write(f"\r\x1b[K{line}", str, ending="")
             self.stderr.flush()
@@ -156,11 +180,11 @@ class Command(BoardCommand):
             self.stderr.write(line, str)
         self._last_line = line
 
-    def _report_counts(self, batch: ReplayBatch) -> None:
+    def _report_counts(self, replay: Mapping[str, Any]) -> None:
         lines = (
-            [replay_output.format_outcome(batch)]
+            [replay_output.format_line(replay)]
             if self._is_json
-            else replay_output.describe_outcome(batch)
+            else replay_output.describe_outcome(replay)
         )
         for line in lines:
             self.stdout.write(line)
@@ -168,6 +192,124 @@ class Command(BoardCommand):
     @property
     def _is_terminal(self) -> bool:
         return self.stderr.isatty()
+
+
+class Board(Protocol):
+    """The replays of a broker, here or at the server; documents are those of the API."""
+
+    def draft(self, chosen: str, given: Mapping[str, Any]) -> int: ...
+    def find(self, key: int) -> dict[str, Any]: ...
+    def read_dry_run(self, key: int) -> dict[str, Any]: ...
+    def list_messages(self, key: int, show: Show) -> Iterator[str]: ...
+    def confirm(self, given: Mapping[str, Any], call: str) -> str: ...
+    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None: ...
+    def act(self, action: str, key: int) -> None: ...
+    def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]: ...
+    def has_worker(self) -> bool: ...
+
+
+class Here:
+    def __init__(self, user: Any, broker: Broker) -> None:
+        self._user, self._broker = user, broker
+
+    def draft(self, chosen: str, given: Mapping[str, Any]) -> int:
+        return create_draft_of(self._user, self._broker, chosen, given).pk
+
+    def find(self, key: int) -> dict[str, Any]:
+        return summary.make_replay_record(find_batch(self._broker, key))
+
+    def read_dry_run(self, key: int) -> dict[str, Any]:
+        return summary.make_dry_run_record(find_batch(self._broker, key))
+
+    def list_messages(self, key: int, show: Show) -> Iterator[str]:
+        return show(find_batch(self._broker, key))
+
+    def confirm(self, given: Mapping[str, Any], call: str) -> str:
+        if refusal := unconfirmed(self._broker, given, call):
+            raise batch_state.BatchError(refusal)
+        return ""
+
+    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None:
+        batch = find_batch(self._broker, key)
+        batch_state.start(self._user, batch, despite_verdict=despite_verdict)
+
+    def act(self, action: str, key: int) -> None:
+        getattr(batch_state, action)(self._user, find_batch(self._broker, key))
+
+    def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]:
+        batch = find_batch(self._broker, key)
+        batch = run_in_process.carry_out(
+            batch, stop, lambda one: report(summary.make_replay_record(one))
+        )
+        return summary.make_outcome_record(batch)
+
+    def has_worker(self) -> bool:
+        return run_in_process.has_worker()
+
+
+class There:
+    def __init__(self, server: Server, broker: str) -> None:
+        self._server, self._broker = server, broker
+
+    def draft(self, chosen: str, given: Mapping[str, Any]) -> int:
+        body = {chosen: given[chosen]}
+        if chosen == "parked_message":
+            body = {"parked_messages": given[chosen]}
+        texts = read_target(given)
+        with wrong_options():
+            sent = options.read_options({name: texts[name] for name in SENT if name in texts})
+        body |= {
+            name: getattr(sent, name) if name in SENT else text for name, text in texts.items()
+        }
+        try:
+            path = f"brokers/{quote(self._broker, safe='')}/replays"
+            return int(self._server.post(path, body)["replay"])
+        except Refused as error:
+            if not error.errors:
+                raise
+            raise explain_options(error.errors) from error
+
+    def find(self, key: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._server.get(f"replays/{key}")
+        if found["broker"] != self._broker:
+            raise BadInput(f"{self._broker} has no replay {key}.")
+        return found
+
+    def read_dry_run(self, key: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._server.get(f"replays/{key}/dry-run")
+        return found
+
+    def list_messages(self, key: int, show: Show) -> Iterator[str]:
+        raise NotImplementedError
+
+    def confirm(self, given: Mapping[str, Any], call: str) -> str:
+        return confirm_at(self._server, self._broker, given, NOTHING, call=call)
+
+    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None:
+        body = {"despite_verdict": despite_verdict, "confirm": confirm}
+        self._server.post(f"replays/{key}/start", body)
+
+    def act(self, action: str, key: int) -> None:
+        self._server.post(f"replays/{key}/{action}")
+
+    def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                found: dict[str, Any] = self._server.get(f"replays/{key}")
+            except CommandError as error:
+                if time.monotonic() > until or stop.is_set():
+                    sentence = f"It is not known how replay {key} ends. {error}"
+                    raise CommandError(sentence, returncode=ExitCode.UNKNOWN) from error
+            else:
+                until = time.monotonic() + PATIENCE_SECONDS
+                if found["is_resting"] or stop.is_set():
+                    return found
+                report(found)
+            stop.wait(run_in_process.REPORT_SECONDS)
+
+    def has_worker(self) -> bool:
+        return True
 
 
 @contextmanager
@@ -181,12 +323,8 @@ def refusals(what: str) -> Iterator[None]:
         raise command_error(Unreachable(str(error)), what) from error
     except (batch_state.BatchError, BrokerError) as error:
         raise command_error(error, what) from error
-
-
-def _goes_on(batch: ReplayBatch) -> str:
-    if run_in_process.has_worker():
-        return f"The command stopped, and the worker continues. Cancel with --cancel {batch.pk}."
-    return f"Stopped, and no worker runs. Resume with --resume {batch.pk}."
+    except Refused as error:
+        raise CommandError(f"{what}{error}", returncode=error.returncode) from error
 
 
 def _code(done: int, selected: int) -> int:
@@ -240,7 +378,7 @@ def find_action(given: Mapping[str, Any]) -> str:
 def create_draft_of(
     user: Any, broker: Broker, chosen: str, given: Mapping[str, Any]
 ) -> ReplayBatch:
-    try:
+    with wrong_options():
         wanted = _read_options(broker, given)
         match chosen:
             case "parked_message":
@@ -251,15 +389,32 @@ def create_draft_of(
                     raise BadInput(f"{broker.name} has no group {given['group']}.")
                 return make_draft.draft_group(user, group, wanted)
         return make_draft.draft_query(user, broker, given["query"], wanted)
+
+
+@contextmanager
+def wrong_options() -> Iterator[None]:
+    try:
+        yield
     except options.OptionError as error:
-        problems = [
-            f"{_name_flag(NAMES.get(name, name))}: {why}" for name, why in error.problems.items()
-        ]
-        raise BadInput(" ".join(problems)) from error
+        raise explain_options(error.problems) from error
+
+
+def explain_options(problems: Mapping[str, str]) -> BadInput:
+    named = (f"{_name_flag(NAMES.get(name, name))}: {why}" for name, why in problems.items())
+    return BadInput(" ".join(named))
 
 
 def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
-    """Raises OptionError, and BadInput for more than one target or a part of one."""
+    """Raises OptionError and BadInput."""
+    texts = read_target(given)
+    if through := texts.pop("topology", None):
+        topology = find_topology(through, Topology.objects.filter(broker=broker))
+        texts["topology_id"] = str(topology.pk)
+    return options.read_options(texts)
+
+
+def read_target(given: Mapping[str, Any]) -> dict[str, str]:
+    """The options by the names of the API. Raises BadInput for more than one target or a part."""
     texts = {name: given[name] for name in OPTIONS if given[name] is not None}
     exchange, through = given["to_exchange"], given["through"]
     if exchange is not None and through is not None:
@@ -271,9 +426,8 @@ def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
     if exchange is not None:
         texts |= {"mode": TargetMode.TYPED.value, "exchange": exchange}
     elif through is not None:
-        topology = find_topology(through, Topology.objects.filter(broker=broker))
-        texts |= {"mode": TargetMode.DELAY.value, "topology_id": str(topology.pk)}
-    return options.read_options(texts)
+        texts |= {"mode": TargetMode.DELAY.value, "topology": through}
+    return texts
 
 
 def _name_flag(name: str) -> str:
