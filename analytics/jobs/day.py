@@ -20,7 +20,10 @@ from analytics.jobs.schema import keep
 from analytics.jobs.tables import accuracy, losses, retries, trails
 
 ONE_DAY = timedelta(days=1)
-FAILURE = (*("broker", "topology", "kind", "recorded_us", "requested_delay_ms", *schema.CAUSE),)
+FAILURE = (
+    *("broker", "topology", "kind", "attempt", "recorded_us", "requested_delay_ms", "failures"),
+    *schema.CAUSE,
+)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class Figures:
     (bucket), causes (queue, reason, exception, routing key), probes_late (bucket of delay, bucket
     of lateness), probes_missing and probes_unmeasured (bucket of delay), ledger (fate),
     dead_letters (kind, reason), dead_letters_by_hour (kind, hour), failures_by_hour (hour),
+    first_failures_by_hour (hour): messages that failed for the first time,
     generated (): days of generated events, compared (kind): days of which analytics.results.unusual
     compared it, groups (dimension, value, first, last, outcome),
     group_messages (dimension, value, messages or retried), dead_letter_groups (kind, reason,

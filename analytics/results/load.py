@@ -180,6 +180,7 @@ def figures_by_cut(
             count(row, table, key, row["messages"])
     for row in tables["failures"]:
         count(row, "failures_by_hour", (_hour(row),), row["messages"])
+        count(row, "first_failures_by_hour", (_hour(row),), row["first_time"])
     for row in tables["probes"]:
         if row["bucket"] is not None:
             count(row, "probes_late", (row["delay_bucket"], row["bucket"]), row["messages"])

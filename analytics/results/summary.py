@@ -89,7 +89,8 @@ def describe_unusual(found: Report) -> Iterator[Sentence]:
             limit = format_ms(row.limit_ms or 0)
             what, section = f"{count} of {of} deliveries were later than {limit}", "lateness_map"
         elif row.kind == Unusual.FAILURES:
-            what, section = f"{count_of(row.observed, 'failure')} recorded", "failures_map"
+            failed = count_of(row.observed, "message")
+            what, section = f"{failed} failed for the first time", "failures_map"
         elif row.topology:
             what, section = f"{count_of(row.observed, 'message')} given up or dead", "survival"
         else:

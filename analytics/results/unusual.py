@@ -163,7 +163,8 @@ def compare(
                     )
                 ]
                 for one, figures in before.items()
-                if not figures.total("causes") or figures.total("failures_by_hour")
+                # Days that were computed before first-time failures were counted.
+                if not figures.total("causes") or figures.total("first_failures_by_hour")
             },
         )
         ended = [
@@ -221,8 +222,10 @@ def _count_late(figures: Figures, limit: int) -> list[Value]:
 
 
 def _count_failures(figures: Figures, is_rate: bool) -> list[Value]:
-    """With the messages of the day, if a rate is compared."""
-    by_hour = figures.by("failures_by_hour")
+    """Of the first time, with the messages of the day, if a rate is compared: one message that is
+    retried for hours is one failure.
+    """
+    by_hour = figures.by("first_failures_by_hour")
     return [(by_hour[hour], figures.messages if is_rate else 1) for hour in range(24)]
 
 

@@ -95,7 +95,7 @@ def _add(
     tables["failures"] += [
         group
         | {"hour_at": datetime(day.year, day.month, day.day, hour, tzinfo=UTC).isoformat()}
-        | {"messages": number}
+        | {"messages": number, "first_time": number // 2}
         for hour, number in ((2, 600), (14, 65))
     ]
     tables["groups"] += [

@@ -7,7 +7,9 @@ once.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import date
 from io import StringIO
 from typing import Any
 
@@ -98,11 +100,23 @@ def test_every_figure_of_every_table_is_that_of_plain_python(loaded: None, truth
         period = Period("custom", cut.days[0].date(), cut.days[-1].date())
         brokers = Broker.objects.filter(slug__contains=cut.broker)
         selection = read.Selection(cut.topology, cut.pattern, cut.destination)
-        shown = shown_sections(read.report(period, brokers, selection))
+        found = read.report(period, brokers, selection)
+        for day, figures in found.days.items() if selection.has_retries else ():
+            # What changes are found by.
+            assert figures.by("first_failures_by_hour") == first_failures(truth, day, cut)
+        shown = shown_sections(found)
         expected = rows_of(truth, cut, NAMES)
         assert shown.keys() == expected.keys()
         for key, section in shown.items():
             assert_equal_rows(key, [list(row) for row in section.rows], expected[key], cut)
+
+
+def first_failures(truth: Truth, day: date, cut: Cut) -> Counter[str | int]:
+    return Counter(
+        event.recorded_at.hour
+        for at, place, event in truth.failures
+        if at.date() == day and cut.has(place) and (event.kind, event.attempt) == ("scheduled", 1)
+    )
 
 
 def test_a_csv_file_has_the_rows_of_its_table(loaded: None, truth: Truth, client: Client) -> None:

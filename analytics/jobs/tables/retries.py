@@ -87,22 +87,34 @@ def _sums(by_trail: DataFrame, *by: str) -> DataFrame:
 
 
 def failures(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Events without repeats -> recorded failures of the day per broker, topology, CAUSE and hour;
-    0 where they were on another day, of which the hour is null.
+    """Events without repeats -> recorded failures of the day per broker, topology, CAUSE and hour,
+    and `first_time`, those that were the first of their message; 0 where they were on another day,
+    of which the hour is null.
     """
     is_of_day = counts_between(begin, end)
     hour_at = f.when(is_of_day, f.date_trunc("hour", f.timestamp_micros("recorded_us")))
     return (
         events.where(is_failure())
         .groupBy(*GROUP, *CAUSE, hour_at.alias("hour_at"))
-        .agg(f.count_if(is_of_day).alias("messages"))
+        .agg(
+            f.count_if(is_of_day).alias("messages"),
+            f.count_if(is_of_day & is_first_time()).alias("first_time"),
+        )
     )
 
 
+def is_first_time() -> Column:
+    """Of a failure: x-death counts all, and of what consumers publish again the attempt says it."""
+    number = f.aggregate("failures.count", f.lit(0).cast("long"), lambda total, one: total + one)
+    return (f.col("kind") == "scheduled") & (f.coalesce(number, f.col("attempt")) == 1)
+
+
 def by_hour(failures: DataFrame) -> DataFrame:
-    """Failures -> those of each broker, topology and hour."""
+    """Failures -> those of each broker, topology and hour, and those of the first time."""
     of_day = failures.where("messages > 0")
-    return of_day.groupBy(*GROUP, "hour_at").agg(f.sum("messages").alias("messages"))
+    return of_day.groupBy(*GROUP, "hour_at").agg(
+        f.sum("messages").alias("messages"), f.sum("first_time").alias("first_time")
+    )
 
 
 def causes(failures: DataFrame) -> DataFrame:
