@@ -184,7 +184,9 @@ def kept_by_streams(properties: Properties) -> Properties:
     """
     mode = 2 if properties.delivery_mode == 2 else 1
     is_kept = properties.delivery_mode == mode and properties.cluster_id is None
-    if is_kept and all(type(value) in _PLAIN for value in properties.headers.values()):
+    # Of what routing changes the content has nothing.
+    of_content = properties.headers.keys() - CHANGED_BY_ROUTING if is_kept else ()
+    if is_kept and all(type(properties.headers[name]) in _PLAIN for name in of_content):
         return properties
     headers = {
         name: _as_text(value)

@@ -21,7 +21,7 @@ from analytics.recorder.shared_rows import shared
 from topology.broker.amqp.frames import Delivery
 from topology.definitions import is_probe
 from topology.models import Topology
-from topology.structure.copies import Copy, Reading
+from topology.structure.copies import Copy
 
 logger = logging.getLogger(__name__)
 STREAM_DROPPED = "The stream tap was full and dropped unread copies."
@@ -115,7 +115,8 @@ class Recorder:
 
     def _event(self, delivery: Delivery, keep_bytes: int) -> MessageEvent | None:
         try:
-            reading = self._reading(delivery)
+            copy = _copy_of(delivery)
+            reading = self.topology.pattern.read(self._params, copy)
             if reading is None:
                 return None
             return event_of_copy(
@@ -125,24 +126,13 @@ class Recorder:
                 event_id=f"{self._run}:{next(self._numbers)}",
                 recorded_at=delivery.received_at,
                 caught_up=not (self.was_held_up or delivery.has_waited),
+                history=copy.history,
                 keep_bytes=keep_bytes,
             )
         except UNFORESEEN:
             # One copy with headers that nobody foresaw must not stop the tap for good.
             logger.exception("The tap of %s holds an unreadable copy.", self.topology.slug)
             return None
-
-    def _reading(self, delivery: Delivery) -> Reading | None:
-        message = delivery.message
-        copy = Copy(
-            message.exchange,
-            message.routing_key,
-            message.headers,
-            message.properties.expiration,
-            int(delivery.received_at.timestamp() * 1000),
-            message.body,
-        )
-        return self.topology.pattern.read(self._params, copy)
 
 
 class StreamRecorder(Recorder):
@@ -168,6 +158,18 @@ class StreamRecorder(Recorder):
                 gaps.write(self.topology, recording.read_at, gaps.Loss(STREAM_DROPPED, missing))
             recording.offset, recording.read_at = last, deliveries[-1].received_at
             recording.save(update_fields=["offset", "read_at"])
+
+
+def _copy_of(delivery: Delivery) -> Copy:
+    message = delivery.message
+    return Copy(
+        message.exchange,
+        message.routing_key,
+        message.headers,
+        message.properties.expiration,
+        int(delivery.received_at.timestamp() * 1000),
+        message.body,
+    )
 
 
 def offset_of(delivery: Delivery) -> int:

@@ -64,6 +64,7 @@ def event_of_copy(
     event_id: str,
     recorded_at: datetime,
     caught_up: bool,
+    history: History | None = None,
     keep_bytes: int = -1,
 ) -> MessageEvent:
     """The event for a copy. An entry starts the clock: it is due its delay later.
@@ -72,13 +73,14 @@ def event_of_copy(
     finer than a second, and a task of Celery at its eta; any other seems due later, by as much as
     it was read late.
 
-    A body of at most `keep_bytes` is kept in the event, with the properties as received.
+    A body of at most `keep_bytes` is kept in the event, with the properties as received. `history`
+    are its deaths, where they are read already.
     """
     properties, headers = message.properties, message.properties.headers
     is_kept = len(message.body) <= keep_bytes
     body = message.body if len(message.body) <= DESCRIBED_BYTES else b""
     read = describe(headers, body, message.routing_key)
-    history = read_history(headers) if "x-death" in headers else History()
+    history = read_history(headers) if history is None else history
     deaths = history.total
     is_first_publish = caught_up and not deaths and reading.phase != "exit"
     published_at, source = published(message, recorded_at=recorded_at if is_first_publish else None)

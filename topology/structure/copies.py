@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal
 
+from topology.deaths import History, read_history
 from topology.definitions import Arguments
 from topology.message import Headers
 
@@ -26,6 +28,10 @@ class Copy:
     expiration: str | None = None
     at_ms: int = 0
     body: bytes = b""
+
+    @cached_property
+    def history(self) -> History:
+        return read_history(self.headers)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from topology.clients.describe import count_failures
-from topology.deaths import History, newest_death, read_history
+from topology.deaths import History, newest_death
 from topology.definitions import DELAY_HEADER, Queue
 from topology.routing.matching.index import Index
 from topology.routing.outcome import RouteOutcome
@@ -70,13 +70,13 @@ class Reader:
             # RabbitMQ may route a copy to its destination, and another one into a delay again.
             if entering is not None and not arriving:
                 return None
-            history = read_history(copy.headers)
+            history = copy.history
             destination, queue = self._name_end(arriving, history, copy)
             attempt = self._count_failures(copy, destination) or self._count_trips(history) or 1
             delay = self._find_delay(waited, history)
             return Reading("exit", destination, queue, delay, attempt, *died)
         if entering is not None:
-            history = read_history(copy.headers)
+            history = copy.history
             destination, _ = self._name_end((entering,), history, copy)
             failures = self._count_failures(copy, destination)
             attempt = failures or self._count_trips(history) + 1

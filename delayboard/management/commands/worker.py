@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -46,6 +47,8 @@ class Command(BoardCommand):
             self.report("The background task has ended.")
             return
         self.report("The worker runs.")
+        # What is loaded stays, and to look through it for garbage takes some of the time of recorders.
+        gc.freeze()
         ended = Supervisor(only=only).run(stop)
         if not ended:
             # A thread that hangs in a frozen broker cannot be joined; every task is

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from topology.deaths import newest_death, read_history
+from topology.deaths import newest_death
 from topology.definitions import (
     MAXIMUM_TTL_MS,
     Arguments,
@@ -186,13 +186,13 @@ class HoldQueues(Pattern, parts=(parameters,)):
         The hold queue's name contains the delay; at the default exchange it is the routing key.
         """
         if copy.exchange == "" and (named := _split_name(params, copy.routing_key)):
-            trips = read_history(copy.headers).count(copy.routing_key, "expired")
+            trips = copy.history.count(copy.routing_key, "expired")
             return Reading("entry", named[1], copy.routing_key, named[0], trips + 1)
         if copy.exchange != params.exchange:
             return None
         last = newest_death(copy.headers)
         if last and last[1] == "expired" and (named := _split_name(params, last[0])):
-            trips = read_history(copy.headers).count(*last)
+            trips = copy.history.count(*last)
             return Reading("exit", copy.routing_key, last[0], named[0], trips, *last)
         queue, reason = last or ("", "")
         return Reading("publish", copy.routing_key, "", timedelta(0), 0, queue, reason)
