@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.contrib.messages import get_messages
 from django.test import Client
@@ -9,8 +11,10 @@ from django.utils import timezone
 from delayboard.dead_letters.queues import peek
 from delayboard.models import DeadLetterQueue, ReplayBatch, TargetMode
 from tests.site.page_setup import know, parked_messages, signed_in, text_of
+from topology import snapshots
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role
+from topology.snapshots import Latest
 
 pytestmark = pytest.mark.django_db
 
@@ -89,3 +93,16 @@ def test_a_queue_that_nobody_confirmed_is_confirmed_before_a_replay(looked: Clie
     text = text_of(looked.post(f"{address}?name=parked"))
     assert "You can park only a queue that is marked as a dead-letter queue" in text
     assert reverse("dead_letter_queue_decide", args=["test-broker"]) in text
+
+
+def test_a_queue_of_a_dead_broker_says_what_is_unknown_and_what_is_old(broker: Broker) -> None:
+    address = f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked"
+    client = signed_in(Role.OPERATOR, broker)
+    snapshots._latest[broker.pk] = Latest(None, datetime.now(UTC) + timedelta(days=1), "No answer.")
+    text = text_of(client.get(address))
+    assert "Test broker cannot be reached.</strong> No answer." in text
+    assert "Type, messages and consumers are unknown until Test broker answers." in text
+    assert "classic queue" not in text
+    know(broker, Queue("parked"), error="No answer.", parked=3)
+    text = text_of(client.get(address))
+    assert "At the last answer: classic queue, messages: <strong>3</strong>" in text

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from django import forms
 from django.utils import timezone
 
+USUAL_MUTE = timedelta(days=7)
 LONGEST_MUTE = timedelta(days=366)
 
 
@@ -17,6 +18,7 @@ class MuteForm(forms.Form):
     until = forms.DateField(
         label="Last day (UTC)",
         help_text="The finding counts again after this day.",
+        initial=lambda: timezone.now().date() + USUAL_MUTE,
         widget=forms.DateInput(attrs={"type": "date"}),
     )
 
