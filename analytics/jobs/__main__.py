@@ -116,7 +116,8 @@ def compute(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Results:
     They add up few rows: the session is set up for one partition, and has to be `tuned` again for
     others.
     """
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    for key, value in {**session.INTERPRETED, "spark.sql.shuffle.partitions": "1"}.items():
+        spark.conf.set(key, value)
     names = sorted(tables)
     halves = ({name: tables[name] for name in names[first::2]} for first in range(2))
     with ThreadPoolExecutor() as pool:

@@ -24,6 +24,11 @@ from analytics.jobs import command, schema, session, store
 STEPS = ("Starting Spark for the compaction", "Compacting the lines")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
+# Nearly every row has another value: Parquet would build a dictionary of them in vain.
+UNIQUE = (
+    *("event_id", "message_id", "correlation_id", "content_id"),
+    *("recorded_at", "published_at", "due_at"),
+)
 # What a file of a large day is to have, in bytes; the wanted size leaves room for uneven files.
 LEAST_FILE, WANTED_FILE, LARGEST_FILE = 128 * 10**6, 224 * 10**6, 256 * 10**6
 # Bytes of lines from which on a task of its own is worth it.
@@ -71,7 +76,8 @@ def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -
     # fewer files than cores few tasks would read a large day.
     by = ("broker", "topology", "message_id", "content_id")
     placed = lines.repartition(files, *by) if 1 < files < cores else lines.coalesce(files)
-    placed.sortWithinPartitions(*ORDER).write.option("compression", "zstd").parquet(folder)
+    options = {f"parquet.enable.dictionary#{name}": "false" for name in UNIQUE}
+    placed.sortWithinPartitions(*ORDER).write.options(compression="zstd", **options).parquet(folder)
     kept = before.hours if before else {}
     parquet_bytes = store.size(spark, folder)
     compacted.write(log, day, Compacted(folder, {**kept, **hours}, parquet_bytes))

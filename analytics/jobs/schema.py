@@ -70,24 +70,23 @@ def line_schema(names: Sequence[str]) -> StructType:
     return StructType([*fields, StructField(CORRUPT, StringType())])
 
 
-def read_lines(
-    spark: SparkSession, files: Sequence[Path], names: Sequence[str], hour: Column
-) -> DataFrame:
-    """The lines of these files with `hour`, `is_malformed`, `is_torn` and CORRUPT, the text of a
-    malformed line.
+def read_lines(spark: SparkSession, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
+    """The lines of these files of a log with `hour`, `is_malformed`, `is_torn` and CORRUPT, the
+    text of a malformed line.
 
     Only fields that figures need make a line malformed, whatever is read of it.
     """
-    schema = line_schema(names)
+    # The hour of a file's folder: to take it from each line's path would copy every line again.
+    schema = line_schema(names).add("hour", StringType())
     if not files:
-        lines = spark.createDataFrame([], schema).withColumn("hour", f.lit(""))
+        lines = spark.createDataFrame([], schema)
     else:
-        lines = spark.read.json(
+        lines = spark.read.option("basePath", str(files[0].parents[2])).json(
             [as_it_is(path) for path in files],
             schema=schema,
             mode="PERMISSIVE",
             columnNameOfCorruptRecord=CORRUPT,
-        ).withColumn("hour", hour)
+        )
     if tuple(names) != NEEDED:
         needed = f.from_json(CORRUPT, line_schema(NEEDED), {"columnNameOfCorruptRecord": CORRUPT})
         still = f.when(f.col(CORRUPT).isNotNull(), needed[CORRUPT])
@@ -104,11 +103,9 @@ def read_days(
     """
     columns = (*names, "hour", "is_malformed", "is_torn")
     files = [path for one in given for path in one.files]
-    folder = f.substring_index(f.col("_metadata.file_path"), "/", -2)
-    hour = f.substring(folder, len("hour=") + 1, 2)
     frames = []
     if files or not any(one.hours for one in given):
-        frames.append(read_lines(spark, files, names, hour).select(*columns))
+        frames.append(read_lines(spark, files, names).select(*columns))
     fields = [StructField(name, TYPES[FIELDS[name]]) for name in names]
     added = [
         StructField("hour", StringType()),

@@ -27,6 +27,14 @@ FAST_CODE_BYTES = 640 * MIB
 # enough.
 TINY_INPUT_BYTES = 8 * MIB
 PARTITION_BYTES = 256 * MIB
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
 # Input in bytes below which Spark plans a query once: adaptively it would plan all of it again
 # after each exchange.
 PLANNED_ONCE_BYTES = 16 * 1024 * MIB
@@ -222,8 +230,7 @@ def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # Rows that an exchange has put together are added up by one pass, not by two.
         "spark.sql.execution.combineAdjacentAggregation": "true",
-        "spark.sql.codegen.wholeStage": str(not tiny).lower(),
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if tiny else "FALLBACK",
+        **(INTERPRETED if tiny else COMPILED),
     }
     for key, value in settings.items():
         spark.conf.set(key, value)
