@@ -20,9 +20,9 @@ EDGES_MS = (
     float(-CLOCK_RESOLUTION_MS),
     *(digit * 10**power for power in range(DECADES) for digit in MANTISSAS),
 )
-# A message without a recorded exit is overdue this long after it was due: the recorder gathers
-# copies for a moment before it shows them. From a minute on Now warns, of messages and probes, and
-# nightly figures miss it: a worker that was killed reads within it.
+# Time after its due time when a message without a recorded exit is overdue: the recorder gathers
+# copies before it shows them. After the second time Now warns, of messages and probes, and nightly
+# figures miss it: the next worker after a kill reads within it.
 OVERDUE_AFTER, LONG_OVERDUE = timedelta(seconds=1), timedelta(minutes=1)
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 DELAY_EDGES_MS = (

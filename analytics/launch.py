@@ -35,7 +35,7 @@ TABLES = (
 )
 EXCLUDED = "excluded"
 NO_DATA_CODE = 4
-# In the log, which is writable and has room; its name keeps every reader of days out.
+# Folders in the log, which is writable and has room; their names keep every reader of days out.
 SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
 # Characters that are kept of the end of what the jobs of a run print.

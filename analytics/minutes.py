@@ -21,7 +21,7 @@ from analytics.models.scheduled_message import Departure, measure_lateness
 from topology.models import Topology
 
 MINUTE = timedelta(minutes=1)
-# What the first page counts: the present minute and those before it.
+# Minutes that the first page counts: the present one and those before it.
 RECENT, SHOWN = 5, 60
 # Time of one place in the drawing of a day.
 SPAN_DRAWN = timedelta(minutes=10)

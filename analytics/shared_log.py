@@ -25,7 +25,7 @@ from analytics.log import STILL_WRITTEN, LogError, day_folders, make_folder, nam
 from analytics.models import CompactedDay, LogHost, SentPart
 from analytics.storage import open_storage
 
-# In the log of this host; its name keeps every reader of days out.
+# Folders in the log of this host; their names keep every reader of days out.
 MIRROR, OUTBOX = "_all_hosts", "_outbox"
 LINES = "lines"
 PIECE_BYTES = 1024 * 1024

@@ -67,7 +67,7 @@ def try_record(user: Actor, action: str, **entry: Unpack[Entry]) -> bool:
     return try_write(
         f"The audit entry “{action} {entry.get('what', '')}” of {name}{where}{added}",
         lambda: record(user, action, **entry),
-        # What nobody signed in for is a guesser's, who must not fill the log.
+        # An action without an account is a guesser's, who must not fill the log.
         is_audit=user is not None,
     )
 

@@ -16,7 +16,7 @@ REASONS = {
     "maxlen": "the queue was full",
     "delivery_limit": "the message exceeded the delivery limit",
 }
-# Beyond these nobody's time zone and no database is sure to hold a moment.
+# Years outside of which no time zone and no database is sure to hold a time.
 FIRST_YEAR, END_YEAR = 1970, 2200
 
 

@@ -24,7 +24,7 @@ INTERCEPTION_PREFIX = "delayboard.intercept."
 PREDECLARED_PREFIX = "amq."
 # Longest TTL, ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
-# The archived plugin's exchange and the header that it waits by.
+# Type of the archived plugin's exchanges, and the header with the delay.
 DELAYED_TYPE, DELAY_HEADER = "x-delayed-message", "x-delay"
 # Longest delay of the plugin, nearly fifty days; more is no delay (?ERL_MAX_T of
 # rabbit_exchange_type_delayed_message.erl).

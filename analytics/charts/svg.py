@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 Point: TypeAlias = tuple[float, float]
-# In pixels: around the plot, and the height of the words below it.
+# Pixels above the plot, and the height of the words below it.
 TOP, BOTTOM = 8, 42
-# A longer label of a row needs the wide margin.
+# Characters of the longest label of a row, and of the longest one for the narrow margin.
 LONGEST_NAME, SHORT_LABEL = 32, 8
 MOST_TICKS, FEWEST_TICKS = 12, 4
 RADIUS = 3.5

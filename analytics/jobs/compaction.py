@@ -29,7 +29,7 @@ UNIQUE = (
     *("event_id", "message_id", "correlation_id", "content_id"),
     *("recorded_at", "published_at", "due_at"),
 )
-# What a file of a large day is to have, in bytes; the wanted size leaves room for uneven files.
+# Bytes of a file of a large day; the wanted size leaves room for uneven files.
 LEAST_FILE, WANTED_FILE, LARGEST_FILE = 128 * 10**6, 224 * 10**6, 256 * 10**6
 # Bytes of lines from which on a task of its own is worth it.
 LINE_BYTES_A_TASK = 64 * 10**6

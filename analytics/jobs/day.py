@@ -73,7 +73,7 @@ def figures(
         **{reason: summary[reason] for reason in ("torn", "no_topology", "unknown_source")},
     }
     read = {name: summary[name] for name in ("lines", "malformed")}
-    # Of the days that follow nobody counted them.
+    # The events of the following days are not counted yet.
     summary["ended"] += len(later)
     return Figures(
         _tables(events, summary, (begin, begin + ONE_DAY), data_end, parking),

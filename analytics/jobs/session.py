@@ -38,7 +38,7 @@ COMPILED = {
 # Input in bytes below which Spark plans a query once: adaptively it would plan all of it again
 # after each exchange.
 PLANNED_ONCE_BYTES = 16 * 1024 * MIB
-# The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
+# Bounds of the heap, a quarter of the memory; what does not fit goes to the disk.
 LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 # Classes of queries that Spark keeps: a day has 300, more than its default, and it would compile

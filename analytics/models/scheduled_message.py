@@ -7,7 +7,8 @@ from django.db import models
 
 # Begin of a tracking id that is a replay's.
 REPLAYED = "replay:"
-# How messages end that no longer wait: one with a recorded exit, and one whose exit nobody records.
+# Ends of messages that no longer wait: with a recorded exit, and without one where no exit is
+# recorded.
 LEFT, NOT_OBSERVED = "left the delay", "due, delivery not observed"
 
 

@@ -36,7 +36,7 @@ KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish"
 ETA_HEADER, TASK_HEADER = "eta", "task"
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TRACKING_ID = LONGEST_VERSION = 100
-# No publisher's clock shows these times; near the ends of the calendar, local times do not exist.
+# Times that no publisher's clock shows; near the ends of the calendar, local times do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 # Errors that unforeseen headers may raise where a pattern reads them.
 UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)

@@ -18,7 +18,8 @@ from topology.models import Topology
 
 AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
-# RabbitMQ first counts a new queue after five seconds, unless its interval is shorter.
+# Seconds until RabbitMQ has counted a new queue (five, unless its interval is shorter), and between
+# two checks.
 STATISTICS_SECONDS, CHECK_SECONDS = 12.0, 0.5
 # Seconds between two checks of a tap whose recorder is behind.
 OVERFLOW_SECONDS = 5.0

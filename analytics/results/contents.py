@@ -46,7 +46,8 @@ NARROW = ("delays", "survival", "rates")
 PAGE_TABLES = ("error", "probes", "groups", "causes", "handled")
 OF_RETRIES = frozenset({"survival", "causes", "recovery", "groups", "rates", "failures_map"})
 OF_BROKERS = frozenset({"dead_letters", "dead_letters_map", "handled"})
-# Of more days only the first of a month says which it is.
+# Most days of a range in which each label has its month, and the day before which the first of a
+# longer range has it; most bars, most events.
 ROOM_FOR_MONTH, LAST_WITH_MONTH, MOST_BARS, MOST_EVENTS = 14, 28, 12, 5
 Sections = dict[str, Section]
 LateLink: TypeAlias = Callable[[str, float, int | None], str]

@@ -20,9 +20,9 @@ WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
 # message.
 REPEATED = "repeated"
 FATES = (DELIVERED, DIED, CANCELLED, MOVED, WAITING, UNOBSERVED, UNEXPLAINED)
-# Of messages that left the retries nobody knows more, unless what is given up is observed.
+# Outcomes of retried messages: of those that left, no more is known unless giving up is observed.
 LEFT, RECOVERED, EXHAUSTED, OPEN = "left", "confirmed", "exhausted", "open"
-# What rows of earlier versions call LEFT, and the place of it in the keys of these tables.
+# Name of LEFT in rows of earlier versions, and its place in the keys of these tables.
 _LEFT_BEFORE, _OUTCOMES = "recovered", {"outcomes": 2, "groups": 4}
 GROUPS, GROUP_MESSAGES, DEAD_LETTER_GROUPS = "groups", "group_messages", "dead_letter_groups"
 

@@ -19,7 +19,7 @@ from topology.delays import format_ms, format_span
 from topology.models import Broker
 
 KINDS = {"measured": "Measured deliveries", "retried": "Retries"}
-# What a number in an address is below.
+# Upper limits of numbers in an address.
 _DELAYS, _LATE = len(buckets.DELAY_LABELS), len(buckets.EDGES_MS) + 1
 NUMBERS = {"delay": _DELAYS, "late_from": _LATE, "late_to": _LATE, "attempt": 2**31}
 SHOWN = 100

@@ -21,7 +21,7 @@ from analytics.results.summary import Sentence
 from topology.content.text import count_text
 from topology.delays import format_ms
 
-# A part is a cause when it has half of the late deliveries, and twice the late share of the rest.
+# Share of the late deliveries, and times the late share of the rest, that make a part a cause.
 LEAST_SHARE, LEAST_TIMES = 0.5, 2
 # Share of all deliveries above which a part explains nothing.
 MOST_OF_ALL = 0.75

@@ -40,7 +40,7 @@ Value: TypeAlias = str | int | float | None
 Row: TypeAlias = Sequence[Value]
 DAY, TOTAL = "Day", "Total"
 MOST_OPEN_ROWS = 6
-# What a search takes for itself within quotes.
+# Characters that a search takes for itself within quotes.
 _QUOTED, _ESCAPED = re.compile(r'["\\*]'), r"\\\g<0>"
 
 

@@ -46,7 +46,7 @@ HANDLED_COLUMNS = tuple(Column(kind.capitalize(), "count") for kind in HANDLED)
 
 OUTCOME_UNKNOWN = "Left, outcome unknown"
 MOST_CAUSES = 20
-# Values shown of each kind of group, and the attempts after which the share still failing is shown.
+# Most values of a group, and the attempts after which the share that still fails is shown.
 MOST_OF_GROUP, SHOWN_ATTEMPTS = 8, (1, 3)
 DIMENSIONS = ("queue", "reason", "exception", "routing key", "publisher", "version")
 SEARCHED = {"queue": "died", "reason": "reason", "exception": "exception"}
@@ -325,7 +325,7 @@ def make_ledger(report: Report) -> Section:
 
 
 def make_topologies(report: Report) -> Section:
-    # Nobody counts these for one destination.
+    # These are not counted for a single destination.
     are_known = report.selection.has_retries
     rows: list[Row] = []
     for row in report.topologies:

@@ -19,11 +19,11 @@ from analytics.results.unusual import BASELINE_DAYS, LEAST_BASELINE
 from topology.content.text import count_of, count_text
 from topology.delays import format_ms
 
-# A p95 gets a sentence from this multiple of the usual one and from this number of milliseconds on.
+# Multiple of the usual p95, and milliseconds, from which on it gets a sentence.
 TIMES_USUAL, LEAST_P95_MS = 5, 100
-# So many days say what is usual; a volume counts from so many times of another one.
+# Least days that say what is usual, and the multiple from which on a volume is unusual.
 LEAST_DAYS, TIMES_VOLUME = 3, 2
-# With fewer messages a share is meaningless.
+# Least messages and attempts for a share that means something.
 LEAST_MESSAGES, LEAST_ATTEMPTS = 100, 20
 # Standard errors by which two shares must differ.
 LEAST_DEVIATIONS = 4

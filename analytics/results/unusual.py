@@ -29,10 +29,10 @@ BASELINE_DAYS, LEAST_BASELINE = 28, 7
 LEAST_SAME_WEEKDAY = 10
 # Share of what is called unusual that may be chance.
 FALSE_SHARE = 0.01
-# Less than this is no matter, however improbable.
+# Least count, and least multiple of the usual one, that matter however improbable they are.
 LEAST_COUNT, LEAST_TIMES = 5, 2.0
 LEAST_LATE_MS = 100.0
-# Residuals from here on weigh less; the central 95 % are the usual range.
+# Residuals from which on values weigh less, and of the central 95 %, the usual range.
 OUTLIER, USUAL = 2.58, 1.96
 # Standard deviations of a normal distribution in its median absolute deviation.
 MAD = 1.4826

@@ -37,7 +37,7 @@ def topology_messages(request: HttpRequest, topology: Topology) -> HttpResponse:
         "tab": "messages",
         "filters": filters,
         "after": after,
-        # Of a moment before the list is read.
+        # The number is read before the list: what comes meanwhile counts as new.
         "newest": newest_number(ScheduledMessage.objects.all()),
         "listing": load_list([broker], filters, now, hidden=hidden, after=after),
         "operated": operated,

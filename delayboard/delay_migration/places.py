@@ -46,7 +46,7 @@ COPIES = (
     "target by these keys too. The source delivers it."
 )
 NO_TTL = "A message without an expiration is never due, because its queue has no x-message-ttl."
-# RabbitMQ takes 2^32 - 1 ms at most.
+# Most digits of an expiration, and the longest one that RabbitMQ takes.
 LONGEST_TTL, LONGEST_EXPIRATION = 10, timedelta(milliseconds=2**32 - 1)
 _SECOND = timedelta(seconds=1)
 Read: TypeAlias = Callable[[Message, datetime, datetime | None], "Due"]

@@ -91,7 +91,8 @@ FLOWS = (
 # Incidents: refunds are rejected again, returns have no binding, newsletters are lost.
 REFUNDS, RETURNS, NEWSLETTER = "refunds", "returns", "newsletter"
 PRICE_MISSING = "shop.PriceMissing"
-# Of the 28 days, from 0: the release after which orders fail more often, and the late night.
+# Days of the history, and the numbers (from 0) of the day of the release after which orders fail
+# more often, and of the late night.
 DAYS, RELEASE, LATE_NIGHT = 28, 19, 24
 NIGHT_HOURS = (2, 4)
 # Target of the demo: the late night uses up two thirds of what it allows.

@@ -31,11 +31,13 @@ from topology.operations.probes import probe_problem, start_probes
 from topology.operations.topology_rows import create_topology
 from topology.transfer.prepare import prepare as prepare_message
 
-# Now reports a queue with ten more dead letters in an hour: only that of webhooks gets so many.
+# Shares of failing and of hopeless messages, so that only webhooks get ten more dead letters in an
+# hour, which Now reports.
 FLAKY_SHARE, HOPELESS_SHARE = 0.3, 0.005
 PAUSE_SECONDS = (3.0, 9.0)
 TICK_SECONDS = 0.5
-# Most wait for seconds or minutes; a few for hours, so that the high levels are seen at work.
+# Share of messages that wait for hours, so that the high levels are used, and the bits of their
+# delays.
 SELDOM, LONG_BITS = 0.02, (12.0, 17.0)
 CLASSIC = Arguments({"x-queue-type": "classic"})
 

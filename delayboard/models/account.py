@@ -31,7 +31,8 @@ class ApiToken(models.Model):
     used_at = models.DateTimeField(null=True)
     used_from = models.CharField(max_length=45, blank=True)
     revoked_at = models.DateTimeField(null=True)
-    # Of the newest minute, in minutes since 1970: how many all processes have taken.
+    # The newest minute, in minutes since 1970, and the requests that all processes have taken in
+    # it.
     minute = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     requests = models.PositiveIntegerField(default=0, db_default=0, editable=False)
 

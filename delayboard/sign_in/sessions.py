@@ -26,13 +26,13 @@ from django.utils.crypto import salted_hmac
 from topology.audit import client_address
 from topology.database.errors import note_refusal, try_write, waiting_briefly
 
-# The absolute end of a session, and its last use, in seconds.
+# Keys of a session: its absolute end, its last use and its begin, in seconds.
 ENDS_AT, USED_AT, BEGAN_AT = "ends_at", "used_at", "began_at"
 SALT = "delayboard.sign_in.sessions"
 SEALED_SECONDS = 3600
 # Seconds between two notes of the last use, each of which is a write.
 NOTE_SECONDS = 60
-# Who began the session, for the list of sessions.
+# Keys of a session, for the list of sessions: address and browser of who began it.
 ADDRESS, BROWSER = "address", "browser"
 LONGEST_BROWSER = 200
 # Keys that a session in a cookie does not have: too long, or of no use there.

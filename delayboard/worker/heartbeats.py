@@ -91,7 +91,8 @@ class Heartbeats:
                 if not log_trouble(error):
                     logger.exception("The worker could not store the heartbeats of its tasks.")
             finally:
-                # Of one that failed; another costs more than what is written.
+                # Close a connection that failed; to close a good one would cost more than the
+                # write.
                 close_old_connections()
         connection.close()
 

@@ -17,7 +17,7 @@ from topology.broker.errors import Unreachable
 
 # OpenSSL's name of an alert or failure in the texts of Python and pika.
 _TLS_REASON = re.compile(r"\[SSL: (\w+)\]")
-# How a TLS port and an AMQP port begin their answer to a request in HTTP.
+# Begin of the answer of a TLS port and of an AMQP port to a request in HTTP.
 _TLS_ALERT, _AMQP = "\x15\x03", "AMQP"
 PROBE_SECONDS = 0.5
 

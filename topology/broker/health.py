@@ -13,7 +13,7 @@ from topology.broker.errors import Unreachable
 
 # Seconds for which an address that did not answer is tried after the others.
 DOUBTED_SECONDS = 20.0
-# Waits for the answer of a node while others are left, as the first byte or a whole handshake.
+# Seconds for a connection, and for the first byte or a whole handshake, while other nodes are left.
 HURRIED_CONNECT_SECONDS, HURRIED_SECONDS = 1.0, 1.5
 Protocol = Literal["AMQP", "management"]
 

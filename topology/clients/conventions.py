@@ -42,7 +42,7 @@ _FORMS_OF = {
 _NO_TEXTS = frozenset(form for forms in _FORMS_OF.values() for form in forms)
 TEXT_FORMS = tuple(form for form in FORMS if form not in _NO_TEXTS)
 _SHOWN_CHARACTERS = 60
-# Each message is tried against all of it.
+# Limits of a convention, since each message is tried against all of it.
 MOST_CHARACTERS, MOST_POINTERS, LONGEST_NAME = 10_000, 100, 60
 
 

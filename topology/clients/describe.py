@@ -97,7 +97,7 @@ def _list_marks() -> tuple[frozenset[str], tuple[Pointer, ...]]:
     """
     common = (fact.pointer for facts in built_in()[-1].facts.values() for fact in facts)
     rows = (row for one in built_in() for row in one.known_by)
-    # Of a row all must be there: a header is found faster than a key.
+    # All marks of a row must be there, so one is enough: a header is found faster than a key.
     marks = {*common, *(min(row, key=lambda one: one[0] != "headers") for row in rows)}
     names = frozenset(one[1] for one in marks if one[0] == "headers")
     return names, tuple(one for one in marks if one[0] != "headers")

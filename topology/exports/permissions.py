@@ -160,7 +160,7 @@ def of_delayboard(
     permissions.declare(objects)
     around = objects | reach.objects
     names = [one.name for one in around.queues] + [one.name for one in around.exchanges]
-    # Of a queue that it replaces, it moves the bindings of others too.
+    # A replacement of a queue moves the bindings of others too.
     names += {source for queue in objects.queues for source in found.sources(queue.name)} - {""}
     members = [queue.name for queue in pattern.members(params, found)]
     permissions.read |= {*names, *members, *reach.failed, FIREHOSE, *OWN}

@@ -18,10 +18,10 @@ class WorkState(models.TextChoices):
 
 # Kind of the work of a topology's probes, which lasts as long as they are enabled.
 PROBES = "probes"
-# They hold messages on the way to their receivers: read-only lets them come to their end.
+# Kinds that hold messages on the way to their receivers: read-only lets them end.
 INTERCEPT, REPLACE_QUEUE = "intercept", "replace_queue"
 FINISHED_ONCE_BEGUN = (INTERCEPT, REPLACE_QUEUE)
-# Of these there is one row for each subject, and who does it has the lease (topology/work.py).
+# Kinds with one row for each subject, whose worker has the lease (topology/work.py).
 ALERTS, NIGHTLY, CHANGING, TASK = "alerts", "nightly", "changing", "task"
 EXCLUSIVE = (ALERTS, NIGHTLY, CHANGING, TASK)
 ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)

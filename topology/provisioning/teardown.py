@@ -204,7 +204,7 @@ def _order(obj: BrokerObject) -> tuple[int, int, Identity]:
 
 def _make_occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
     messages, latest_due_at = snapshot.count_waiting(queue)
-    # Of a classic queue the broker itself makes sure.
+    # RabbitMQ itself checks that a classic queue is empty.
     if messages == 0 or (messages is None and queue.type == "classic"):
         return None
     return Occupied(queue.name, messages, None if messages is None else latest_due_at)

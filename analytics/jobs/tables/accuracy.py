@@ -17,7 +17,7 @@ from analytics.jobs.schema import TRIP_COLUMNS
 
 PLACE = ("broker", "topology", "queue")
 GROUP = (*PLACE, "requested_delay_ms")
-# Why a delivery is not measured; analytics.models.results has the texts.
+# Reasons why a delivery is not measured; analytics.models.results has the texts.
 NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
 REASONS = (NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG)
 PERCENTILES = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -33,7 +33,7 @@ IS_OF_THE_DAY_BEFORE = """
     kind in ('delivered', 'died', 'parked', 'cancelled', 'moved')
     or kind = 'scheduled' and (not has_id or death_reason != '' or attempt > 1)
 """
-# The clocks that time a side.
+# Clocks by which a side is timed.
 OWN, IMPORTED, TRACE = 0, 1, 2
 MICROSECOND = timedelta(microseconds=1)
 

@@ -38,7 +38,7 @@ LONGEST = 255
 READ_CHARACTERS = 500
 FIRST_CLIENT_PORT = 32_768
 _DIGIT_OR_AT = re.compile(r"[0-9@]")
-# No letter or digit before, none behind.
+# Conditions of a pattern: no letter or digit before it, none behind it.
 _BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:\ ?[AP]M)?"

@@ -210,7 +210,7 @@ def _freeze_selection(
     except QueryError as error:
         raise BatchError(str(error)) from error
     room = min(AT_ONCE + 1, chosen.count_room(0))
-    # Of more than these none is frozen here.
+    # With more than these, none is frozen here.
     after = chosen.find_floor() if room <= AT_ONCE and not by_worker else 0
     rows = [] if by_worker else chosen.read_next(after, room)
     if by_worker or len(rows) > AT_ONCE:

@@ -53,7 +53,7 @@ from topology.redaction import HIDDEN, NOTHING, Redaction
 # Most targets that are listed one by one; the others are counted.
 ROUTES = 20
 BAR = 1000
-# A part of a bar can be seen however small it is; what lies between two.
+# Least width of a part of a bar, however small it is, and of the gap between two.
 LEAST, GAP = 10, 4
 
 _ARRIVES = "would arrive"

@@ -47,7 +47,7 @@ class Command(BoardCommand):
             self.report("The background task has ended.")
             return
         self.report("The worker runs.")
-        # What is loaded stays, and to look through it for garbage takes some of the time of recorders.
+        # Loaded modules stay: to search them for garbage takes some of the time of recorders.
         gc.freeze()
         ended = Supervisor(only=only).run(stop)
         if not ended:

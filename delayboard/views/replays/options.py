@@ -41,7 +41,7 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
         found["limit"] = str(batch.limit)
-    # Of the ways to begin, the fields of the one that is chosen.
+    # Only the fields of the chosen way to begin count.
     match sent.get("plan"):
         case "once":
             found |= {"canary": "", "canary_seconds": "", "stages": "", "canary_goes_on": ""}

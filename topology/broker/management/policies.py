@@ -23,7 +23,7 @@ _TO_QUEUES: Mapping[str, tuple[str, ...]] = {
     **{"classic_queues": ("classic",), "quorum_queues": ("quorum",)},
 }
 _TO_EXCHANGES: Mapping[str, tuple[str, ...]] = {"all": (), "exchanges": ()}
-# Python's search has no time limit: a pattern with more repeats, or nested ones, is not searched.
+# Most repeats and characters of a pattern that is searched: Python's search has no time limit.
 MOST_REPEATS, MOST_LENGTH = 4, 1000
 _REPEATS = (tokens.MAX_REPEAT, tokens.MIN_REPEAT, tokens.POSSESSIVE_REPEAT)
 _IN_NO_REPEAT = (*_REPEATS, tokens.BRANCH, tokens.GROUPREF)

@@ -84,7 +84,7 @@ def edit_properties(
         if inner:
             pieces["headers"] = struct.pack(">I", len(inner)) + inner
     raw = _join(pieces)
-    # Of these types a value is read as it was set.
+    # A value of these types is read as it was set.
     is_plain = all(type(v) in _PLAIN for v in (*replaced.values(), *set_properties.values()))
     if properties.problems or not is_plain:
         return read_properties(raw)

@@ -39,7 +39,7 @@ from topology.routing.walk import walk
 from topology.structure.chain import DELAYED_RETRY, Chain, Entry
 from topology.structure.named_queues import find_templates
 
-# Routes, and characters of a line, that are shown; more routes say nothing more.
+# Most routes that are shown, and most characters of a line.
 MOST_EXAMPLES, LONGEST_LINE = 5, 1000
 _ZERO = timedelta(0)
 _OBJECTS = Definitions.of(
