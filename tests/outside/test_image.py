@@ -40,7 +40,7 @@ MAKE_TOPOLOGY = (
     "from topology.models import Broker;"
     "from topology.operations.topology_rows import create_topology;"
     "from topology.patterns.delay_levels import params;"
-    "values = {'preset': 'own', 'prefix': 'orders', 'levels': '5', 'queue_type': 'classic'};"
+    "values = {'preset': 'own', 'prefix': 'orders', 'levels': '10', 'queue_type': 'classic'};"
     "create_topology(None, Broker.objects.get(), params.KIND, params.parse(values))"
 )
 # podman would raise the limits of processes and files, which not every root may.
@@ -269,7 +269,7 @@ def test_the_main_job_runs_in_the_image(
         image.run(data, "shell", "-c", MAKE_TOPOLOGY)
         image.run(data, "apply", "orders-delay-level")
         waits = ("publish", "--topology", "orders-delay-level", "--target", "done")
-        image.run(data, *waits, "--delay", "9s", "--message-id", "m1")
+        image.run(data, *waits, "--delay", "15m", "--message-id", "m1")
         listed = partial(image.run, data, "scheduled", "--json")
         eventually(lambda: '"message_id":"m1"' in listed(), "m1 is listed as waiting")
         # Exit code 0: it was seen to arrive.
