@@ -276,9 +276,10 @@ def test_ten_minutes_of_two_thousand_messages_a_second_are_within_their_stated_e
     assert total.measured + unmeasured == sent
     # What was measured is off by no more than the error that the report states.
     both = sorted(recorded[name] - bare[name] for name in recorded.keys() & bare.keys())
-    # A twentieth is measured by both; under this load the recorder may measure none, and says so.
-    assert both or total.measured < 1_000
-    if both:
-        error = total.measure_error()
-        assert error is not None
-        assert both[int(0.99 * len(both))] <= error, (error, both[-1], total.measured)
+    # What takes long to store has the time at which it came all the same: however busy the machine
+    # is, some are measured. At half the rate nearly all were, at a load of 18 on two processors.
+    assert total.measured > sent / 10
+    assert len(both) > len(bare) / 20
+    error = total.measure_error()
+    assert error is not None
+    assert both[int(0.99 * len(both))] <= error, (error, both[-1], total.measured)
