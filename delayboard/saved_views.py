@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlencode
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from analytics.scheduled.queries.filter import FIELDS, NAMES
+from analytics.scheduled.queries.listing import FIELDS, NAMES
+from analytics.search.find import reveals
 from analytics.search.query import QueryError, parse
-from analytics.search.rights import reveals
 from delayboard.columns import COLUMNS, choose_known
 from delayboard.dead_letters import search
 from delayboard.models import SavedView, SearchedList

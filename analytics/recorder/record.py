@@ -21,7 +21,7 @@ from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder
 from analytics.recorder.shared_rows import shared
-from analytics.scheduled.close_rows import settle_one
+from analytics.scheduled.projection import settle_one
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import NotFound

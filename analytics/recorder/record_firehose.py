@@ -36,7 +36,7 @@ from analytics.recorder.traces import (
     is_own,
     read_trace,
 )
-from analytics.scheduled.close_rows import settle
+from analytics.scheduled.projection import settle
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.frames import Delivery

@@ -1,7 +1,8 @@
 """Scheduled messages: which wait in a delay, until when, and whether one was seen to arrive.
 
 A projection of the tapped events: an entry adds a row, an exit closes one, in whichever
-order they come. Without a message id the oldest open row of the same content closes.
+order they come. Without a message id the oldest open row of the same content closes. Rows that no
+tap saw leave (taken out, moved, due before anybody looked) are closed here too.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, models
-from django.db.models import Q
+from django.db import connection, models, transaction
+from django.db.models import F, Q
+from django.utils import timezone
 
+from analytics import minutes
 from analytics.events import MessageEvent
 from analytics.models import RepeatedCopy, ScheduledBody, ScheduledMessage
-from analytics.models.scheduled_message import REPLAYED
+from analytics.models.scheduled_message import REPLAYED, WAITING
+from analytics.observation import is_stuck, stuck_ranges
 from topology.models import Topology
 
 _FIELDS = {field.attname: field for field in ScheduledMessage._meta.concrete_fields}
 _DURATION = models.DurationField()
 LONGEST_TRACKING_ID = 100
+BATCH = 500
 
 
 def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[MessageEvent]:
@@ -319,3 +324,54 @@ def _content(trip: Trip) -> dict[str, bytes]:
         "body": b64decode(event.body_base64),
         "properties": b64decode(event.properties_base64),
     }
+
+
+def close_moved(topology: Topology, keys: Iterable[str]) -> None:
+    """One open row for each key of those moved to another topology, the first that is due."""
+    wanted = Counter(keys)
+    closed = []
+    with transaction.atomic():
+        rows = ScheduledMessage.objects.filter(WAITING, topology=topology, key__in=wanted)
+        for pk, key in rows.order_by("due_at", "pk").values_list("pk", "key"):
+            if wanted[key]:
+                wanted[key] -= 1
+                closed.append(pk)
+        close_rows(topology, closed)
+
+
+def close_rows(topology: Topology, chosen: Collection[int]) -> None:
+    """Close these of the topology that are open."""
+    now = timezone.now()
+    with transaction.atomic():
+        rows = ScheduledMessage.objects.filter(topology=topology, pk__in=chosen, left_at=None)
+        if number := rows.filter(entered_at__isnull=False).count():
+            minutes.count_taken_out(topology, number, now)
+        rows.update(left_at=now)
+
+
+def settle(topologies: Iterable[Topology], moment: datetime) -> int:
+    """Write down that what was due before `moment` has left when it was due; how many.
+
+    Until then it was taken to have, unless it is stuck. Only for topologies whose exits no tap
+    sees. Else all of it would be overdue for ever when the firehose begins to see what leaves.
+    """
+    return sum(
+        settle_one(topology, moment) for topology in topologies if not topology.observes_arrivals
+    )
+
+
+def settle_one(topology: Topology, moment: datetime) -> int:
+    """The same for one that had no tap before `moment`, whatever it has now."""
+    open_rows = ScheduledMessage.objects.filter(
+        WAITING, topology=topology, due_at__lt=moment
+    ).exclude(is_stuck(stuck_ranges([topology.pk]), moment))
+    total = 0
+    while True:
+        with transaction.atomic():
+            rows = open_rows.select_for_update(of=("self",)).order_by("pk")
+            found = list(rows.values_list("pk", flat=True)[:BATCH])
+            left = ScheduledMessage.objects.filter(pk__in=found)
+            left.update(left_at=F("due_at"), caught_up=False)
+        total += len(found)
+        if len(found) < BATCH:
+            return total

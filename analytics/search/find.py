@@ -1,4 +1,4 @@
-"""A page of what a search matches, with a bound on what one request reads.
+"""A page of what a search matches, with a bound on what one request reads; and who may search.
 
 The next messages in the order of the list are read first, which finds what is common at once. Of
 what is rarer an index has a short list, or else a part of the messages is searched.
@@ -6,11 +6,19 @@ what is rarer an index has a short list, or else a part of the messages is searc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
+from django.db import connection
+from django.db.models import BooleanField, F, Func, Model, Q, QuerySet
+from django.db.models import Value as Constant
+from django.db.models.functions import StrIndex
+
+from analytics.search.query import Condition, Fields, Pattern, Query, QueryError, Value, Word, parse
 from topology.database.text_index import Ids
+from topology.redaction import Redaction
 
 # Messages that are read first: enough to fill a page with what is common.
 HEAD = 300
@@ -18,6 +26,9 @@ HEAD = 300
 MOST = 5000
 # Ids of a list so short that another index is not worth a query.
 FEW = 200
+Row = TypeVar("Row", bound=Model)
+# Most parts of a name that could be the name of a header.
+MOST_STEPS = 20
 
 
 class Search(Protocol):
@@ -100,3 +111,93 @@ def _choose_shortest(candidates: Iterator[Ids]) -> Ids:
 def cut(ids: Sequence[int], most: int) -> Ids:
     """The first of a list in its order, with the last of them as floor where there are more."""
     return Ids(tuple(dict.fromkeys(ids[:most])), ids[most - 1] if len(ids) > most else None)
+
+
+def filter_words(rows: QuerySet[Row], words: Iterable[Word]) -> QuerySet[Row]:
+    """The rows whose searched text has these words."""
+    for number, word in enumerate(words):
+        place = f"place_{number}"
+        rows = rows.alias(**{place: StrIndex(F("searched__text"), Constant(word.text))})
+        rows = rows.filter(**{place: 0} if word.is_negated else {f"{place}__gt": 0})
+    return rows
+
+
+def filter_value(wanted: Value, text: str, number: str, *, is_folded: bool = True) -> Q:
+    """A filter on a value: on the column `text` or `number`, whichever can decide.
+
+    What is not folded is compared with its cases folded as the database does it.
+    """
+    if isinstance(wanted, Pattern):
+        is_equal = Q() if number == text or wanted.number is None else Q(**{number: wanted.number})
+        return _is_like(text, wanted, is_folded=is_folded) | is_equal
+    bounds = {"gte": wanted.low, "lt": wanted.high, "isnull": False}
+    return Q(*((f"{number}__{how}", one) for how, one in bounds.items() if one is not None))
+
+
+def _is_like(column: str, pattern: Pattern, *, is_folded: bool) -> Q:
+    if pattern.is_exact:
+        return Q(**{column + ("" if is_folded else "__iexact"): pattern.pieces[0][:255]})
+    escaped = "%".join(
+        "".join(f"!{sign}" if sign in "!%_" else sign for sign in piece) for piece in pattern.pieces
+    )
+    # PostgreSQL alone distinguishes cases; what is folded has none.
+    is_plain = is_folded or connection.vendor != "postgresql"
+    return Q(_Like(F(column), Constant(escaped), arg_joiner=" LIKE " if is_plain else " ILIKE "))
+
+
+class _Like(Func):
+    """Neither database goes back more than one “%”, so that this takes no longer than the texts
+    are long times the pattern.
+    """
+
+    function = ""
+    template = "(%(expressions)s ESCAPE '!')"
+    output_field = BooleanField()
+
+
+def find_refusal(hidden: Redaction, query: Query, hidden_fields: Collection[str] = ()) -> str:
+    """Why a reader from whom the rules hide values may not use the query; "" when allowed.
+
+    `hidden_fields` are those of the list that show what is hidden.
+    """
+    for one in query.conditions:
+        if one.field in hidden_fields or _hides(hidden, one):
+            return f"A redaction rule hides “{one.field}”, so you cannot search it."
+    if query.words and not hidden.is_empty:
+        return (
+            "Redaction rules hide headers or body values, so you cannot search for words. "
+            "Search a field, such as header.tenant:42."
+        )
+    return ""
+
+
+def reveals(
+    hidden: Redaction, text: str, fields: Fields, hidden_fields: Collection[str] = ()
+) -> bool:
+    """Whether a query that others wrote may itself hold something of what is hidden."""
+    if hidden.is_empty:
+        return False
+    try:
+        return bool(find_refusal(hidden, parse(text, datetime.now(UTC), fields), hidden_fields))
+    except QueryError:
+        return True
+
+
+def _hides(hidden: Redaction, condition: Condition) -> bool:
+    """Whether a rule redacts the header or value, or anything that it may mean.
+
+    A dot in a name also counts as a separator of names: the index does not distinguish them.
+    """
+    if not condition.is_content:
+        return False
+    kind, _, path = condition.field.partition(".")
+    steps = path.split(".")
+    if len(steps) > MOST_STEPS:
+        return True
+    if kind == "body":
+        return any(hidden.hides_body_path(".".join(steps[: end + 1])) for end in range(len(steps)))
+    return any(
+        hidden.hides_header(".".join(steps[start : end + 1]))
+        for start in range(len(steps))
+        for end in range(start, len(steps))
+    )

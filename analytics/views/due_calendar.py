@@ -13,8 +13,8 @@ from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from analytics import consumption
-from analytics.scheduled.pages.scheduled_page import scope_of_list
-from analytics.scheduled.queries.filter import Filter, written_moment
+from analytics.scheduled.pages.lines import scope_of_list
+from analytics.scheduled.queries.listing import Filter, written_moment
 from analytics.scheduled.summaries.counts import MOST, Scope, find_horizon
 from topology.content.text import count_text
 from topology.models import Broker, Topology

@@ -15,9 +15,9 @@ from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, lines
-from analytics.scheduled.pages.scheduled_page import PAGE, ScheduledList, load_list
+from analytics.scheduled.pages.lines import PAGE, ScheduledList, load_list
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import Filter, parse
+from analytics.scheduled.queries.listing import Filter, parse
 from analytics.scheduled.summaries.counts import describe
 from analytics.views.due_calendar import due_calendar, near_overload
 from analytics.views.streaming import download

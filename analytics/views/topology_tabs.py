@@ -15,9 +15,9 @@ from analytics.charts import svg
 from analytics.models import Firehose, ScheduledMessage
 from analytics.observation import untapped
 from analytics.retention.rules import MINUTES
-from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.pages.lines import load_list
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from topology import access, redaction
 from topology.database.paging import newest_number, row_number
 from topology.models import Role, Topology

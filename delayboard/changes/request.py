@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.listing import Filter
 from delayboard.changes.check import (
     LEAD,
     ChangeVerdict,

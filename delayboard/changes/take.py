@@ -16,7 +16,7 @@ from analytics import facts
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from analytics.scheduled.close_rows import close_rows
+from analytics.scheduled.projection import close_rows
 from delayboard.changes.check import LEAD
 from delayboard.models import ChangeKind, ChangeState, ScheduledChange
 from delayboard.models.scheduled_change import OPEN

@@ -11,11 +11,10 @@ from datetime import datetime
 
 from analytics.models import ScheduledMessage
 from analytics.observation import due_before, observe
-from analytics.scheduled.pages import scheduled_page
+from analytics.scheduled.pages import lines
 from analytics.scheduled.pages.lines import Reader, ScheduledLine
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.listing import ScheduledSearch
+from analytics.scheduled.queries.listing import Filter, ScheduledSearch
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.completeness import Doubt
 from analytics.scheduled.summaries.counts import Scope
@@ -113,7 +112,7 @@ def retrying(
     shown = RetryList(
         topologies=topologies,
         depths=_depths(topologies, scope, read),
-        doubts=scheduled_page.doubts(scope, brokers, topologies),
+        doubts=lines.doubts(scope, brokers, topologies),
     )
     if filters.problems:
         return shown
@@ -123,7 +122,7 @@ def retrying(
     # One by one, for of a million rows few may be retries.
     parts = [one.pk for one in asked if scope.by_topology[one.pk]]
     search = ScheduledSearch(brokers, waiting.filter(topology__in=parts), filters.query, parts)
-    found, page = scheduled_page.find_page(search, after)
+    found, page = lines.find_page(search, after)
     reader = Reader(hidden, scope.not_observed, scope.stuck)
     retries = [_retry(row, reader.line(row, now)) for row in page]
     return replace(shown, retries=retries, found=found)

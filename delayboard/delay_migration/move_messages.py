@@ -22,7 +22,7 @@ from analytics import facts
 from analytics.events import bounded
 from analytics.models import ScheduledMessage
 from analytics.recorder.copies import content_of
-from analytics.scheduled.close_rows import close_moved
+from analytics.scheduled.projection import close_moved
 from delayboard.delay_migration.check import describe_too_long, read_depths
 from delayboard.delay_migration.places import (
     Due,

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from django.core.management.base import CommandError, CommandParser
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled.queries.filter import Filter
-from analytics.scheduled.queries.listing import match_ids
+from analytics.scheduled.queries.listing import Filter, match_ids
 from delayboard.changes.check import bound_again_when, check, is_read
 from delayboard.changes.request import describe_verdicts, find_changes, make_record, request, undo
 from delayboard.management.confirmation import add_confirmation, confirm_at, find_user, unconfirmed

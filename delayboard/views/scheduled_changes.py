@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from delayboard.changes.check import ChangeVerdict, bound_again_when, check, is_read, wait_queue
 from delayboard.changes.request import READ, count_other_messages, undo
 from delayboard.changes.request import request as request_changes

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from analytics.models import ConsumptionPeak
 from analytics.scheduled import projection
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from analytics.scheduled.summaries import counts
 from analytics.views.due_calendar import DueCalendar, due_calendar, short_count
 from tests.analytics.builders import an_entry

@@ -14,7 +14,7 @@ from analytics.models import Minute, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED, measure_lateness
 from analytics.recorder.follow import index
 from analytics.scheduled import projection
-from analytics.scheduled.close_rows import close_moved
+from analytics.scheduled.projection import close_moved
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms

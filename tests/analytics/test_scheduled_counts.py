@@ -9,7 +9,7 @@ from hypothesis.extra.django import TestCase
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from analytics.scheduled.summaries import counts
 from tests.analytics.builders import NOON, ms
 from topology.content.text import NARROW_SPACE

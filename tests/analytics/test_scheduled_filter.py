@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.scheduled.queries.filter import Filter, parse, written_moment
+from analytics.scheduled.queries.listing import Filter, parse, written_moment
 from tests.analytics.builders import NOON
 from topology.delays import EARLIEST, LATEST, MomentError, read_moment
 

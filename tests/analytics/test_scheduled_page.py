@@ -15,7 +15,7 @@ from django.urls import reverse
 from analytics.models import Gap, Recording, ScheduledMessage
 from analytics.scheduled import projection
 from analytics.scheduled.pages.export import CHUNK, FIELDS
-from analytics.scheduled.pages.scheduled_page import PAGE
+from analytics.scheduled.pages.lines import PAGE
 from analytics.views import scheduled, streaming
 from tests.analytics.builders import an_entry, ms
 from tests.site.page_setup import know

@@ -7,7 +7,7 @@ from django.db import connection
 
 from analytics.models import ScheduledBody, ScheduledMessage, ScheduledText, TextPosition
 from analytics.scheduled.queries import listing, texts
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from analytics.search import find
 from topology.database import text_index
 from topology.models import Topology

@@ -19,7 +19,7 @@ from analytics.minutes import tally
 from analytics.models import Firehose, Probe, ScheduledMessage, ScheduledText
 from analytics.models.scheduled_message import measure_lateness
 from analytics.observation import MOST_RANGES, stuck_ranges
-from analytics.scheduled import close_rows, projection
+from analytics.scheduled import projection
 from analytics.scheduled.queries import listing, texts
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.destinations import COUNTED_WITHIN, update_missing_bindings
@@ -282,7 +282,7 @@ def test_exports_and_the_command_tell_the_state(stuck: Topology, viewer: Client)
 
 
 def test_switching_the_firehose_on_does_not_write_down_that_they_left(stuck: Topology) -> None:
-    assert close_rows.settle([stuck], NOW) == 1
+    assert projection.settle([stuck], NOW) == 1
     left = ScheduledMessage.objects.filter(left_at__isnull=False)
     assert [row.key for row in left] == ["billing -35"]
 

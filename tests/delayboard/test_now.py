@@ -12,10 +12,10 @@ from django.utils import timezone
 from analytics.disk import DiskSpace
 from analytics.models import Recording, ScheduledMessage
 from analytics.scheduled import projection
-from analytics.scheduled.close_rows import close_rows
-from analytics.scheduled.pages.scheduled_page import load_list
+from analytics.scheduled.pages.lines import load_list
+from analytics.scheduled.projection import close_rows
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from analytics.scheduled.summaries import counts
 from analytics.views.due_calendar import due_calendar
 from delayboard.models import BackgroundTask

@@ -8,8 +8,8 @@ import pytest
 
 from analytics.models import Firehose
 from analytics.models import ScheduledMessage as Row
-from analytics.scheduled.pages import scheduled_page as scheduled_desk
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.pages import lines as scheduled_desk
+from analytics.scheduled.queries.listing import parse
 from delayboard.dead_letters import retrying
 from delayboard.dead_letters.retrying import RetryList
 from tests.builders import make_broker

@@ -11,10 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import LEFT, NOT_OBSERVED
-from analytics.scheduled.close_rows import settle
 from analytics.scheduled.pages.export import record
 from analytics.scheduled.pages.lines import Reader
-from analytics.scheduled.projection import project
+from analytics.scheduled.projection import project, settle
 from analytics.scheduled.queries.listing import read_observations
 from delayboard.dead_letters.replay.summary import Pace, _pace_of, describe_pace
 from delayboard.live import subjects

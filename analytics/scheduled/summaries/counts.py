@@ -18,7 +18,7 @@ from analytics.buckets import OVERDUE_AFTER
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import WAITING
 from analytics.observation import StuckRange
-from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.listing import Filter
 from topology.content.text import count_text
 from topology.models import Broker, Topology
 

@@ -12,10 +12,9 @@ from pydantic import Field
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
-from analytics.scheduled.pages.lines import Reader, ScheduledLine
-from analytics.scheduled.pages.scheduled_page import load_list, make_summary
+from analytics.scheduled.pages.lines import Reader, ScheduledLine, load_list, make_summary
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import Filter, parse
+from analytics.scheduled.queries.listing import Filter, parse
 from analytics.views.streaming import download
 from delayboard.api import schemas
 from delayboard.api.guard import answers, list_page, make_page, needs, require_format, require_name

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from django.db.models import QuerySet
 
-from analytics.search import rights
+from analytics.search import find
 from analytics.search.query import QueryError, parse
 from delayboard.dead_letters.parked.redact_cause import hidden_columns
 from delayboard.dead_letters.search.match import FIELDS, Search, search_for
@@ -41,14 +41,14 @@ def search_by(user: User | None, broker: Broker, text: str, now: datetime | None
                 "Searching in headers and bodies needs the role operator. You can search other "
                 "fields."
             )
-        if refusal := rights.find_refusal(hidden, query, _hidden_fields(hidden)):
+        if refusal := find.find_refusal(hidden, query, _hidden_fields(hidden)):
             raise QueryError(refusal)
     return search_for(broker, query)
 
 
 def reveals(hidden: Redaction, text: str) -> bool:
     """Whether a query that others wrote may itself hold something of what is hidden."""
-    return rights.reveals(hidden, text, FIELDS, _hidden_fields(hidden))
+    return find.reveals(hidden, text, FIELDS, _hidden_fields(hidden))
 
 
 def _hidden_fields(hidden: Redaction) -> list[str]:

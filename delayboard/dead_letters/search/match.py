@@ -10,8 +10,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 
-from analytics.search.conditions import filter_value, filter_words
-from analytics.search.find import MOST, cut
+from analytics.search.find import MOST, cut, filter_value, filter_words
 from analytics.search.query import Condition, Field, Pattern, Query, QueryError
 from delayboard.dead_letters.parked.failure import put_placeholders
 from delayboard.dead_letters.search import index

@@ -18,9 +18,9 @@ from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export
-from analytics.scheduled.pages.scheduled_page import make_summary
+from analytics.scheduled.pages.lines import make_summary
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import LONGEST_NAME, NAMES, Filter, parse
+from analytics.scheduled.queries.listing import LONGEST_NAME, NAMES, Filter, parse
 from delayboard.changes.request import find_changes, make_record
 from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from analytics.scheduled.queries import listing
-from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.queries.listing import parse
 from delayboard.dead_letters import retrying as retry_list
 from topology import access, redaction, snapshots
 from topology.database.paging import row_number
