@@ -78,7 +78,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def refuse_unknown_options(action: str, given: Mapping[str, Any]) -> None:
-    """Raises CommandError for an option that would be ignored."""
+    """Raises CommandError for an option that would be ignored, and for an empty id."""
+    if not all(map(str.strip, given["id"])):
+        raise BadInput("--id is empty: it would be the correlation id of all messages without one.")
     for name in sorted(frozenset().union(*OPTIONS.values()) - OPTIONS[action]):
         if given[name]:
             option = name.replace("_", "-")

@@ -248,6 +248,8 @@ def test_two_requests_for_one_binding_share_an_interception(topology: Topology) 
         (("deliver-now", "--id", "m0"), "No message can be changed"),
         (("cancel", "--all", "--limit", "0"), "--limit needs a number from 1 on"),
         (("reschedule", "--id", "m0", "--to", "+3"), "“\\+3” is not a time"),
+        (("cancel", "--id", ""), "--id is empty"),
+        (("undo", "--id", " "), "--id is empty"),
         (("undo", "--all", "--text", "m"), "The action undo does not accept --text"),
         (("changes", "--dry-run"), "The action changes does not accept --dry-run"),
         (("list", "--all"), "The action list does not accept --all"),

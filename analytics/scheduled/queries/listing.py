@@ -143,7 +143,7 @@ def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[s
 def match_ids(rows: Iterable[tuple[int, str, str]], names: Collection[str]) -> dict[str, set[int]]:
     """The numbers of the rows that each of these names means; a name of none is omitted.
 
-    A row is its number, key and correlation id. A name is a message id, or the content id of a
+    A row is its number, key and correlation id, "" for none. A name is a message id, or the content id of a
     message without one; else a correlation id, which for Celery is the task's id; else the number
     of a row. Raises AmbiguousId for a name that is the number of one message and the id of another.
     """
@@ -153,7 +153,7 @@ def match_ids(rows: Iterable[tuple[int, str, str]], names: Collection[str]) -> d
     for row_id, *ids in rows:
         numbered.add(row_id)
         for kind, name in zip(("key", "correlation"), ids, strict=True):
-            if name in by_name:
+            if name and name in by_name:
                 by_name[name][kind].add(row_id)
     found = {name: kinds["key"] or kinds["correlation"] for name, kinds in by_name.items()}
     for name, number in numbers.items():
