@@ -174,7 +174,7 @@ def request_import(user: Any, row: LogImport, *, is_dry: bool) -> Work:
             raise Refused("The file was deleted. Upload it again.")
         row.work = work.create(KIND, row.pk, broker=None, user=user)
         row.is_dry, row.result = is_dry, {}
-        row.save()
+        row.save(update_fields=["work", "is_dry", "result"])
         audit.record(user, action, broker=row.broker, what=row.file_name)
     return row.work
 
@@ -184,7 +184,7 @@ def delete_upload(row: LogImport) -> None:
     if row.path:
         Path(row.path).unlink(missing_ok=True)
         row.path = ""
-        row.save()
+        row.save(update_fields=["path"])
 
 
 def claim_own(owner: str) -> Work | None:
@@ -247,7 +247,7 @@ def store_result(row: LogImport, outcome: ImportResult) -> None:
         problem["file"] = row.file_name
     row.result = values
     row.is_imported = row.is_imported or not row.is_dry
-    row.save()
+    row.save(update_fields=["result", "is_imported"] if row.pk else None)
 
 
 def record_command(

@@ -17,6 +17,7 @@ from analytics.models import Annotation, Gap
 from analytics.models.annotation import AnnotationKind
 from analytics.results.figures import GROUP_MESSAGES, Figures
 from topology import audit
+from topology.content.export_format import format_moment
 from topology.delays import MomentError, read_moment
 from topology.models import AuditEntry, Broker, Topology, Work
 
@@ -215,9 +216,11 @@ def _read_outages(
 
 def make_record(mark: Mark) -> dict[str, Any]:
     """An annotation as commands and the API write it; `id` is None if it cannot be deleted."""
-    names = ("at", "until_at", "kind", "text", "version", "author")
+    names = ("kind", "text", "version", "author")
     return {
         "id": mark.pk,
+        "at": format_moment(mark.at),
+        "until_at": format_moment(mark.until_at),
         **{name: getattr(mark, name) for name in names},
         "broker": mark.broker or None,
         "topology": mark.topology or None,

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import db
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
@@ -69,6 +70,10 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     request.api_token = token  # type: ignore[attr-defined]
     if refused := _refuse_too_many(token):
         return refused
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if int(request.META.get("CONTENT_LENGTH") or 0) > most:
+        sentence = f"The request is larger than {most // 1024**2} MiB. Send it in parts."
+        return answer_problem(Problem(413, sentence))
     key = request.headers.get("Idempotency-Key", "")
     if request.method in ("GET", "HEAD") or not key:
         return _run(request, path)
@@ -79,8 +84,11 @@ def _run(request: HttpRequest, path: str) -> HttpResponse:
     from delayboard.api.site import find_view
 
     answer = find_view(request, path)
+    # An operation that answers bodies of messages has set it.
+    has_body = "Cache-Control" in answer
     answer["Cache-Control"] = "no-store"
-    if request.method == "GET" and answer.status_code == 200 and not answer.streaming:
+    is_read = request.method == "GET" and answer.status_code == 200
+    if is_read and not answer.streaming and not has_body:
         # A client may keep it, and asks each time whether it is still right.
         answer["Cache-Control"] = "private, no-cache"
         set_response_etag(answer)

@@ -86,7 +86,9 @@ class Adoption(Body):
 
 
 class Adopted(Schema):
-    topology: str
+    """`topology` is its slug, null after a dry run."""
+
+    topology: str | None
     changes: list[Change]
 
 
@@ -455,7 +457,10 @@ class Selection(Body):
 
 
 class ParkedChange(Schema):
-    """`id` is null where few messages were changed at once."""
+    """`id` is null where few messages were changed at once, and of a dry run.
+
+    `requested` is null where nobody counted.
+    """
 
     id: int | None
     state: str
@@ -642,8 +647,8 @@ class Annotation(Schema):
     """`id` is null of Delayboard's own changes, replays and outages; `broker` of all brokers."""
 
     id: int | None
-    at: datetime
-    until_at: datetime | None
+    at: str
+    until_at: str | None
     kind: str
     text: str
     version: str

@@ -67,6 +67,29 @@ def in_replays(broker: Broker, keys: Collection[int]) -> int:
     return ParkedMessage.objects.filter(broker=broker, pk__in=keys, state__in=states).count()
 
 
+def count_chosen(
+    user: Any,
+    broker: Broker,
+    kind: Kind,
+    *,
+    keys: Collection[int] | None = None,
+    group: MessageGroup | None = None,
+    query: str = "",
+) -> int | None:
+    """How many a change would concern; None where a count would read every message.
+
+    Raises what the query's reader does.
+    """
+    before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
+    if keys is not None:
+        return before.filter(pk__in=keys).count()
+    change = ParkedChange(broker=broker, group=group, query=query, created_by=user)
+    rows, is_slow = _select_messages(change, timezone.now())
+    if is_slow and before[: AT_ONCE + 1].count() > AT_ONCE:
+        return None
+    return rows.filter(state=kind.before).count()
+
+
 def change_all(
     user: Any,
     broker: Broker,

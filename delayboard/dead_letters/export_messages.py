@@ -49,6 +49,8 @@ CHUNK = 500
 CHUNK_BYTES = 8_000_000
 
 ParkedMessages = QuerySet[ParkedMessage]
+# Header of the API: how many messages may match, and are omitted until they are indexed.
+NOT_INDEXED = "Delayboard-Not-Indexed"
 
 
 def uid_of(parked_message: ParkedMessage) -> str:

@@ -102,7 +102,7 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
         "username", flat=True
     )
     assert set(entries) == {"ann", "delayboard"}
-    made = json.loads(elsewhere("annotate", "shop 2.4.0", "--topology", pair.slug, "--json").out)
+    (made,) = json.loads(elsewhere("annotate", "shop 2.4.0", "--topology", pair.slug, "--json").out)
     assert (made["author"], made["topology"]) == ("ann", pair.slug)
     assert json.loads(elsewhere("annotate", "--json").out)[-1] == made
     assert elsewhere("annotate", "--delete", str(made["id"]), "--json").code == 0

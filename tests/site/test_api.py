@@ -15,6 +15,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.utils import timezone
+from pytest_django import Settings
 
 from analytics.models import Annotation, ScheduledMessage
 from delayboard.api.site import make_document
@@ -212,6 +213,35 @@ def test_other_methods_are_refused() -> None:
     answer = api.request("DELETE", "brokers")
     assert (answer.status_code, answer["Allow"]) == (405, "GET")
     assert answer.json()["detail"] == "Use GET here."
+
+
+def test_a_body_has_a_limit_and_bodies_of_messages_are_not_stored(
+    pair: Topology, settings: Settings
+) -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    message = names_of(pair)["message"]
+    for path in ("parked-messages", f"parked-messages/{message}"):
+        answer = api.get(f"brokers/{pair.broker.slug}/{path}")
+        assert (answer.status_code, answer["Cache-Control"]) == (200, "no-store")
+        assert "ETag" not in answer
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1024**2
+    refused = api.post("runs", {"day": "x" * 1024**2})
+    assert (refused.status_code, refused.json()["status"]) == (413, 413)
+    assert "larger than 1 MiB" in refused.json()["detail"]
+
+
+def test_a_dry_run_of_a_discard_only_counts(pair: Topology) -> None:
+    api, names = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR), names_of(pair)
+    Broker.objects.update(is_production=True)
+    number = ParkedMessage.objects.filter(group=names["group"]).count()
+    for requested, body in (
+        (number, {"group": names["group"]}),
+        (1, {"parked_messages": [names["message"]]}),
+        (ParkedMessage.objects.count(), {"query": ""}),
+    ):
+        answer = api.post(f"brokers/{pair.broker.slug}/parked-messages/discard?dry_run=true", body)
+        assert (answer.status_code, answer.json()["requested"]) == (200, requested)
+    assert not ParkedMessage.objects.filter(state="discarded").exists()
 
 
 def test_a_body_is_read_strictly(pair: Topology) -> None:

@@ -56,6 +56,8 @@ def read_snapshots(source: str, version: str = "") -> dict[str, Snapshot]:
     if version and not version_numbers(version):
         raise BadInput(f"“{version}” is no version of RabbitMQ. Give a number such as 4.3.")
     if not is_file(source):
+        if version:
+            raise BadInput("--rabbitmq-version is for a file: a broker reports its version.")
         # Raises BadInput and Unreachable.
         from topology import snapshots
         from topology.models import Broker

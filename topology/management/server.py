@@ -98,8 +98,9 @@ class Server:
         values: Mapping[str, Any] | None = None,
         data: bytes | None = None,
         key: str = "",
+        heads: dict[str, str] | None = None,
     ) -> Iterator[bytes]:
-        """The lines of an answer, as they arrive. Raises CommandError."""
+        """The lines of an answer, as they arrive; `heads` gets its headers. Raises CommandError."""
         query = f"?{urlencode(values, doseq=True)}" if values else ""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         headers |= {"Idempotency-Key": key} if key else {}
@@ -108,6 +109,8 @@ class Server:
         try:
             answer: HTTPResponse
             with build_opener(_NoRedirects).open(request, timeout=SECONDS) as answer:
+                if heads is not None:
+                    heads.update(answer.headers)
                 yield from answer
         except HTTPError as error:
             with error:

@@ -145,12 +145,11 @@ def title(use: Use) -> str:
     return KINDS[use.kind].title(use.params) if use.params is not None else use.name
 
 
-def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, Plan]:
-    """Manage the use of this kind and name from now on, and what a whole one would have besides.
+def preview(broker: Broker, kind: str, name: str) -> tuple[Use, Plan]:
+    """The use of this kind and name, and what a whole one would have besides.
 
-    The broker is looked at and not changed, nothing in it becomes ours, and nothing is recorded.
-    Raises Refusal when there is none such, when no parameters rebuild it, or when it is managed;
-    BrokerError when the broker does not answer.
+    Raises Refusal when there is none such, or when no parameters rebuild it; BrokerError when the
+    broker does not answer.
     """
     with Management(broker.address) as management:
         recognition = recognize(snapshots.for_action(broker, management, []))
@@ -163,4 +162,14 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
             f"Delayboard cannot adopt “{name}”. No parameters of the pattern produce the same "
             "objects."
         )
-    return take_over(user, broker, kind, found.use.params), found.plan
+    return found.use, found.plan
+
+
+def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, Plan]:
+    """Manage what `preview` finds from now on.
+
+    The broker is looked at and not changed, nothing in it becomes ours, and nothing is recorded.
+    Raises what `preview` does, and Refusal when it is managed.
+    """
+    use, plan = preview(broker, kind, name)
+    return take_over(user, broker, kind, use.params), plan

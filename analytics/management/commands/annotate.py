@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,6 @@ from analytics.models import Annotation
 from analytics.results.annotations import (
     KINDS,
     AnnotationError,
-    Mark,
     add_annotation,
     delete_annotation,
     make_mark,
@@ -18,16 +18,15 @@ from analytics.results.annotations import (
     read_marks,
 )
 from topology.content.text import visible
-from topology.management.command import BoardCommand
 from topology.management.exit_codes import BadInput
 from topology.management.find_rows import find_broker, find_topology
-from topology.management.server import Server, add_server, open_server
+from topology.management.server import ServedCommand, Server
 from topology.models import Broker
 
 LISTED = timedelta(days=28)
 
 
-class Command(BoardCommand):
+class Command(ServedCommand):
     help = (
         "Add an annotation, such as a deploy, to the charts of Reports. Without a text and without "
         "--release it lists those of the last 28 days, also Delayboard's own changes, replays and "
@@ -46,15 +45,9 @@ class Command(BoardCommand):
         parser.add_argument("--topology", default="", metavar="SLUG", help="default: all")
         parser.add_argument("--delete", type=int, metavar="ID", help="delete it instead")
         parser.add_argument("--json", action="store_true", help="print JSON")
-        add_server(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        is_new = bool(options["text"] or options["release"])
-        if is_new and options["delete"] is not None:
-            raise BadInput("--delete adds nothing. Leave the text and --release out.")
-        if server := open_server(options):
-            self._ask(server, options, is_new=is_new)
-            return
+    def work(self, options: Mapping[str, Any]) -> None:
+        is_new = _is_new(options)
         topology = find_topology(options["topology"]) if options["topology"] else None
         broker = find_broker(options["broker"]) if options["broker"] else None
         if options["delete"] is not None:
@@ -64,46 +57,54 @@ class Command(BoardCommand):
             delete_annotation(None, row)
             self.stdout.write(f"Deleted annotation {options['delete']}.")
         elif is_new:
-            names = ("text", "kind", "at", "until")
-            values = {name: options[name] for name in names} | {"version": options["release"]}
             try:
-                row = add_annotation(None, broker=broker, topology=topology, **values)
+                row = add_annotation(None, broker=broker, topology=topology, **_values(options))
             except AnnotationError as error:
                 raise BadInput(str(error)) from error
-            self._print([make_mark(row)], is_json=options["json"])
+            self._print([make_record(make_mark(row))], options)
         else:
             now = datetime.now(UTC)
             brokers = [broker] if broker else list(Broker.objects.all())
             found = read_marks(now - LISTED, now + LISTED, brokers, options["topology"], brokers)
-            self._print(found, is_json=options["json"])
+            self._print(list(map(make_record, found)), options)
 
-    def _print(self, marks: list[Mark], *, is_json: bool) -> None:
-        if is_json:
-            self._dump([make_record(one) for one in marks])
-            return
-        for one in marks:
-            number = "" if one.pk is None else f"[{one.pk}] "
-            until = f" – {one.until_at:%Y-%m-%d %H:%M}" if one.until_at else ""
-            where = one.topology or one.broker or "all brokers"
-            line = f"{one.at:%Y-%m-%d %H:%M}{until} {one.kind} {number}{one.text} ({where})"
-            self.stdout.write(visible(line))
-        if not marks:
-            self.stdout.write("No annotations.")
-
-    def _dump(self, document: Any) -> None:
-        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=str))
-
-    def _ask(self, server: Server, options: dict[str, Any], *, is_new: bool) -> None:
-        """Print the document that the API answers. Raises CommandError."""
-        if not options["json"]:
-            raise BadInput("--server prints documents. Add --json.")
+    def ask(self, server: Server, options: Mapping[str, Any]) -> None:
+        is_new = _is_new(options)
         where = {name: options[name] for name in ("broker", "topology") if options[name]}
         if options["delete"] is not None:
-            self._dump(server.call("POST", f"annotations/{options['delete']}/delete"))
+            server.post(f"annotations/{options['delete']}/delete")
+            self.stdout.write(f"Deleted annotation {options['delete']}.")
         elif is_new:
-            body = {name: options[name] for name in ("text", "kind", "at", "until")} | where
-            self._dump(
-                server.call("POST", "annotations", None, body | {"version": options["release"]})
-            )
+            self._print([server.post("annotations", _values(options) | where)], options)
         else:
-            self._dump(server.get("annotations", where)["items"])
+            self._print(list(server.read_pages("annotations", where)), options)
+
+    def _print(self, found: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+        if options["json"]:
+            self.stdout.write(json.dumps(found, indent=2, ensure_ascii=False))
+            return
+        for one in found:
+            number = "" if one["id"] is None else f"[{one['id']}] "
+            until = f" – {_write(one['until_at'])}" if one["until_at"] else ""
+            where = one["topology"] or one["broker"] or "all brokers"
+            line = f"{_write(one['at'])}{until} {one['kind']} {number}{one['text']} ({where})"
+            self.stdout.write(visible(line))
+        if not found:
+            self.stdout.write("No annotations.")
+
+
+def _is_new(options: Mapping[str, Any]) -> bool:
+    """Raises BadInput for one that is added and deleted."""
+    is_new = bool(options["text"] or options["release"])
+    if is_new and options["delete"] is not None:
+        raise BadInput("--delete adds nothing. Leave the text and --release out.")
+    return is_new
+
+
+def _values(options: Mapping[str, Any]) -> dict[str, str]:
+    values = {name: options[name] for name in ("text", "kind", "at", "until")}
+    return values | {"version": options["release"]}
+
+
+def _write(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M}"

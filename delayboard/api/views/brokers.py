@@ -118,9 +118,14 @@ def list_discovered(request: HttpRequest, broker: str) -> Any:
 
 
 @router.post("/brokers/{slug:broker}/adopt", response=schemas.Adopted, **needs(Role.OPERATOR))
-def adopt_topology(request: HttpRequest, broker: str, body: schemas.Adoption) -> Any:
+def adopt_topology(
+    request: HttpRequest, broker: str, body: schemas.Adoption, dry_run: bool = False
+) -> Any:
     """Manage a discovered topology. Delayboard changes nothing in the broker."""
-    row = open_broker(request, broker, Role.OPERATOR)
+    row = open_broker(request, broker, Role.OPERATOR, changes=not dry_run)
+    if dry_run:
+        _, plan = adopt.preview(row, body.kind, body.name)
+        return {"topology": None, "changes": plan_fields(plan)}
     topology, plan = adopt.adopt(request.user, row, body.kind, body.name)
     return {"topology": topology.slug, "changes": plan_fields(plan)}
 

@@ -29,7 +29,7 @@ from delayboard.dead_letters.parked import groups, park_request
 from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.queues import confirmed
 from delayboard.dead_letters.queues.candidates import candidates
-from delayboard.dead_letters.search import matching, search_by
+from delayboard.dead_letters.search import search_by
 from delayboard.dead_letters.search.listing import Line
 from delayboard.dead_letters.search.listing import list_page as list_messages
 from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, Parking
@@ -112,9 +112,15 @@ def _show_group(group: MessageGroup) -> dict[str, Any]:
     **needs(Role.VIEWER),
 )
 def list_parked(
-    request: HttpRequest, broker: str, q: str = "", oldest_first: bool = False, after: str = ""
+    request: HttpRequest,
+    response: HttpResponse,
+    broker: str,
+    q: str = "",
+    oldest_first: bool = False,
+    after: str = "",
 ) -> Any:
     """The parked messages that match the search `q` of the page, the newest first."""
+    response["Cache-Control"] = "no-store"
     row = open_broker(request, broker)
     typed = q.replace("\x00", "").strip()
     search = search_by(request.user, row, typed)
@@ -156,9 +162,12 @@ def export_parked(request: HttpRequest, broker: str, q: str = "", format: str = 
     row = open_broker(request, broker, Role.OPERATOR, changes=False)
     require_format(format, FORMS)
     query = q.replace("\x00", "").strip()
-    rows = matching(request.user, row, query)
+    search = search_by(request.user, row, query)
+    rows = search.messages()
     lines = export_messages.export_audited(request.user, row, format, query, rows)
-    return download(request, lines, format, f"dead-letters-{row.slug}")
+    answer: Any = download(request, lines, format, f"dead-letters-{row.slug}")
+    answer[export_messages.NOT_INDEXED] = str(search.not_indexed().count())
+    return answer
 
 
 @router.post(
@@ -180,8 +189,9 @@ def import_parked(request: HttpRequest, broker: str, name: str = "import.jsonl")
     response=schemas.ParkedMessage,
     **needs(Role.OPERATOR),
 )
-def get_parked(request: HttpRequest, broker: str, message: int) -> Any:
+def get_parked(request: HttpRequest, response: HttpResponse, broker: str, message: int) -> Any:
     """One parked message with headers and body, as far as the role may see them."""
+    response["Cache-Control"] = "no-store"
     row = open_broker(request, broker, Role.OPERATOR)
     rows = ParkedMessage.objects.select_related("group", "broker", "body")
     found = get_object_or_404(rows, broker=row, pk=message)
@@ -245,11 +255,20 @@ def _show_parking(parking: Parking) -> dict[str, Any]:
     **needs(Role.OPERATOR),
 )
 def discard_parked(
-    request: HttpRequest, response: HttpResponse, broker: str, body: schemas.Selection
+    request: HttpRequest,
+    response: HttpResponse,
+    broker: str,
+    body: schemas.Selection,
+    dry_run: bool = False,
 ) -> Any:
-    """Discard parked messages; they can be restored."""
-    row = open_broker(request, broker, Role.OPERATOR)
+    """Discard parked messages; they can be restored. With `dry_run` it only counts them."""
+    row = open_broker(request, broker, Role.OPERATOR, changes=not dry_run)
     check_selection(body)
+    if dry_run:
+        chosen = _choose(row, body) | {"keys": body.parked_messages}
+        number = discard.count_chosen(request.user, row, discard.DISCARD, **chosen)
+        counted = {"id": None, "state": "dry_run", "requested": number, "changed": 0}
+        return Status(200, counted)
     require_name(row, body.confirm)
     return _change(request, response, row, discard.DISCARD, body)
 
@@ -297,14 +316,19 @@ def _change(
     if body.parked_messages is not None:
         number = discard.change_these(request.user, broker, kind, body.parked_messages)
         return Status(200, {"id": None, "state": "done", "requested": None, "changed": number})
-    asked: dict[str, Any] = {"query": (body.query or "").replace("\x00", "")}
-    if body.group is not None:
-        asked["group"] = get_object_or_404(MessageGroup, pk=body.group, broker=broker)
-    change = discard.change_all(request.user, broker, kind, **asked)
+    change = discard.change_all(request.user, broker, kind, **_choose(broker, body))
     if change.work is None:
         return Status(200, _show_change(change))
     response["Location"] = f"/api/v1/brokers/{broker.slug}/parked-changes/{change.pk}"
     return Status(202, _show_change(change))
+
+
+def _choose(broker: Broker, body: schemas.Selection) -> dict[str, Any]:
+    """The query or the group. Raises Http404."""
+    chosen: dict[str, Any] = {"query": (body.query or "").replace("\x00", "")}
+    if body.group is not None:
+        chosen["group"] = get_object_or_404(MessageGroup, pk=body.group, broker=broker)
+    return chosen
 
 
 def _show_change(change: ParkedChange) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from django.core.management.base import CommandParser
 
-from delayboard.dead_letters.export_messages import write_messages
+from delayboard.dead_letters.export_messages import NOT_INDEXED, write_messages
 from delayboard.dead_letters.search import QueryError, search_by
 from topology import audit
 from topology.content.export_format import FORMS
@@ -44,7 +44,10 @@ class Command(ServedCommand):
             None, "parked messages exported", broker=broker, what=query, details={"format": form}
         )
         self._write(form, write_messages(form, search.messages(), NOTHING))
-        if omitted := search.not_indexed().count():
+        self._note(search.not_indexed().count())
+
+    def _note(self, omitted: int) -> None:
+        if omitted:
             self.stderr.write(
                 f"{count_of(omitted, 'message', 'is')} not indexed yet, and may match. Export "
                 "again when the worker has indexed them."
@@ -53,7 +56,10 @@ class Command(ServedCommand):
     def ask(self, server: Server, options: Mapping[str, Any]) -> None:
         path = f"brokers/{quote(options['broker'], safe='')}/parked-messages/export"
         values = {"q": options["q"], "format": options["format"]}
-        self._write(options["format"], server.read("GET", path, values))
+        heads: dict[str, str] = {}
+        self._write(options["format"], server.read("GET", path, values, heads=heads))
+        number = heads.get(NOT_INDEXED, "")
+        self._note(int(number) if number.isdecimal() else 0)
 
     def _write(self, form: str, lines: Iterable[bytes]) -> None:
         out = getattr(sys.stdout, "buffer", None)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 
 from delayboard.dead_letters.import_messages import import_messages
-from topology.management.exit_codes import ExitCode
+from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker
 from topology.management.input_file import opened
 from topology.management.server import ServedCommand, Server
@@ -36,8 +37,15 @@ class Command(ServedCommand):
 
     def ask(self, server: Server, options: Mapping[str, Any]) -> None:
         path = f"brokers/{quote(options['broker'], safe='')}/parked-messages/import"
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         with opened(options["file"]) as file:
-            found = server.post(path, file.read(), {"name": Path(options["file"]).name})
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise BadInput(
+                f"The file is larger than {most // 1024**2} MiB, which --server cannot send. "
+                "Split it by lines, or import it on the host."
+            )
+        found = server.post(path, content, {"name": Path(options["file"]).name})
         for one in found["wrong"]:
             self._report(one["line"], one["sentence"])
         self._end(found["summary"], found["malformed"])

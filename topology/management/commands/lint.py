@@ -62,6 +62,8 @@ class Command(ServedCommand):
     def ask(self, server: Server, options: Mapping[str, Any]) -> None:
         if is_file(options["source"]):
             raise BadInput("--server checks a broker. Check a file without it.")
+        if options["rabbitmq_version"]:
+            raise BadInput("--rabbitmq-version is for a file: a broker reports its version.")
         values = {name: options[name] for name in ("format", "fail_on", "vhost")}
         path = f"brokers/{quote(options['source'], safe='')}/lint"
         self._print(server.post(path, values | {"baseline": _baseline(options)}), options)
