@@ -70,7 +70,8 @@ def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> 
     batch = make_draft.draft_messages(user, broker, [*keys, 10_000], PLAIN)
     assert parked_messages_of(batch) == [keys[1], keys[3]]
     assert batch.state_why == (
-        "3 of the chosen messages are excluded: they are discarded, replayed or deleted."
+        "3 of the chosen messages are excluded: they are discarded, replayed, deleted, "
+        "or part of another replay."
     )
 
 

@@ -67,7 +67,10 @@ AT_ONCE = 1000
 CHUNK = 500
 CHECK_AGAIN_AFTER = timedelta(seconds=1)
 PARKS = "The chosen messages are parked first."
-NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
+NOTHING = (
+    "There is no message to replay. The selected messages are discarded, replayed, deleted, or "
+    "part of another replay."
+)
 NOT_FOUND = "They are no longer in the queue: they were parked before, consumed, or expired."
 
 
@@ -401,7 +404,8 @@ def _explain_no_route(batch: ReplayBatch) -> str:
 
 def _describe_missing(batch: ReplayBatch) -> str:
     """How many selected messages are missing; "" for none, or when they were not counted."""
-    number, why = 0, "are excluded: they are discarded, replayed or deleted"
+    number = 0
+    why = "are excluded: they are discarded, replayed, deleted, or part of another replay"
     if batch.parking is not None:
         number = (batch.parking.requested or 0) - batch.selected
         error = batch.parking.work.error if batch.parking.work else ""
