@@ -652,9 +652,9 @@ class Annotation(Schema):
     kind: str
     text: str
     version: str
+    author: str
     broker: str | None
     topology: str | None
-    author: str
 
 
 class NewAnnotation(Body):

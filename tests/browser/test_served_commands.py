@@ -19,6 +19,7 @@ from pytest_django import Settings
 from analytics.models import ScheduledMessage
 from delayboard.management import run_in_process
 from delayboard.models import BatchState, ReplayBatch, ScheduledChange
+from delayboard.models.parked_search import ParkedPosition, ParkedText
 from delayboard.publishing import publish_job
 from tests.brokers import Vhost
 from tests.builders import (
@@ -98,6 +99,10 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
             assert re.sub(TIME, "", there.out) == re.sub(TIME, "", here.out), words
             assert there.code == here.code, words
         assert there.code == code, (words, there)
+    api = api_of(make_user("eve", Role.OPERATOR), Role.OPERATOR)
+    body = {"kind": pair.kind, "name": "orders"}
+    found = api.post(f"brokers/{broker.slug}/adopt?dry_run=true", body).json()
+    assert (found["topology"], {one["sign"] for one in found["changes"]}) == (None, {"present"})
     entries = AuditEntry.objects.filter(action="topology verified").values_list(
         "username", flat=True
     )
@@ -105,7 +110,12 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
     (made,) = json.loads(elsewhere("annotate", "shop 2.4.0", "--topology", pair.slug, "--json").out)
     assert (made["author"], made["topology"]) == ("ann", pair.slug)
     assert json.loads(elsewhere("annotate", "--json").out)[-1] == made
-    assert elsewhere("annotate", "--delete", str(made["id"]), "--json").code == 0
+    words = ("annotate", "--topology", pair.slug)
+    assert elsewhere(*words) == run(*words)
+    assert elsewhere(*words, "--json").out == run(*words, "--json").out
+    deleted = elsewhere("annotate", "--delete", str(made["id"]))
+    assert (deleted.code, deleted.out) == (0, f"Deleted annotation {made['id']}.\n")
+    assert elsewhere("lint", broker.slug, "--rabbitmq-version", "4.3").code == 2
     definitions = tmp_path / "definitions.json"
     definitions.write_text(run("export_topology", pair.slug).out)
     imported = elsewhere("import_topologies", broker.slug, str(definitions))
@@ -117,7 +127,9 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
     assert elsewhere("plan", "none").code == 2
 
 
-def test_parked_messages(broker: Broker, vhost: Vhost, elsewhere: Run, tmp_path: Path) -> None:
+def test_parked_messages(
+    broker: Broker, vhost: Vhost, elsewhere: Run, tmp_path: Path, settings: Settings
+) -> None:
     replaying.shop(vhost)
     replaying.rejected(vhost, "a", "b", "c")
     replaying.park(make_user("bob", Role.OPERATOR), broker, 3)
@@ -132,6 +144,14 @@ def test_parked_messages(broker: Broker, vhost: Vhost, elsewhere: Run, tmp_path:
     there = elsewhere("import_dead_letters", broker.slug, str(file))
     assert there == run("import_dead_letters", broker.slug, str(file))
     assert there.code == 3
+    ParkedText.objects.all().delete()
+    ParkedPosition.objects.all().delete()
+    words = ("export_dead_letters", broker.slug, "--q", "header.a:1")
+    assert "3 messages are not indexed yet" in elsewhere(*words).err
+    assert elsewhere(*words) == run(*words)
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = file.stat().st_size - 1
+    large = elsewhere("import_dead_letters", broker.slug, str(file))
+    assert (large.code, "which --server cannot send" in large.err) == (2, True)
 
 
 def test_a_message_is_published(broker: Broker, vhost: Vhost, elsewhere: Run) -> None:

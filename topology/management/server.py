@@ -100,7 +100,10 @@ class Server:
         key: str = "",
         heads: dict[str, str] | None = None,
     ) -> Iterator[bytes]:
-        """The lines of an answer, as they arrive; `heads` gets its headers. Raises CommandError."""
+        """The lines of an answer, as they arrive; `heads` gets its headers by names in lower case.
+
+        Raises CommandError.
+        """
         query = f"?{urlencode(values, doseq=True)}" if values else ""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         headers |= {"Idempotency-Key": key} if key else {}
@@ -110,7 +113,7 @@ class Server:
             answer: HTTPResponse
             with build_opener(_NoRedirects).open(request, timeout=SECONDS) as answer:
                 if heads is not None:
-                    heads.update(answer.headers)
+                    heads.update((name.lower(), value) for name, value in answer.headers.items())
                 yield from answer
         except HTTPError as error:
             with error:

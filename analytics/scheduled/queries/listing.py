@@ -143,9 +143,10 @@ def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[s
 def match_ids(rows: Iterable[tuple[int, str, str]], names: Collection[str]) -> dict[str, set[int]]:
     """The numbers of the rows that each of these names means; a name of none is omitted.
 
-    A row is its number, key and correlation id, "" for none. A name is a message id, or the content id of a
-    message without one; else a correlation id, which for Celery is the task's id; else the number
-    of a row. Raises AmbiguousId for a name that is the number of one message and the id of another.
+    A row is its number, key and correlation id, "" for none. A name is a message id, or the content
+    id of a message without one; else a correlation id, which for Celery is the task's id; else the
+    number of a row. Raises AmbiguousId for a name that is the number of one message and the id of
+    another.
     """
     numbers = {name: number for name in names if (number := paging.row_number(name)) is not None}
     by_name: dict[str, dict[str, set[int]]] = {name: defaultdict(set) for name in names}

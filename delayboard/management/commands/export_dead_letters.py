@@ -58,7 +58,7 @@ class Command(ServedCommand):
         values = {"q": options["q"], "format": options["format"]}
         heads: dict[str, str] = {}
         self._write(options["format"], server.read("GET", path, values, heads=heads))
-        number = heads.get(NOT_INDEXED, "")
+        number = heads.get(NOT_INDEXED.lower(), "")
         self._note(int(number) if number.isdecimal() else 0)
 
     def _write(self, form: str, lines: Iterable[bytes]) -> None:
