@@ -172,6 +172,8 @@ def request_import(user: Any, row: LogImport, *, is_dry: bool) -> Work:
             raise Refused("A dry run or an import of this file is running. Wait for its end.")
         if not stored.path:
             raise Refused("The file was deleted. Upload it again.")
+        if row.mapping_text and row.broker is None:
+            raise Refused("Choose the broker of the log.")
         row.work = work.create(KIND, row.pk, broker=None, user=user)
         row.is_dry, row.result = is_dry, {}
         row.save(update_fields=["work", "is_dry", "result"])

@@ -110,8 +110,6 @@ def change(request: HttpRequest, pk: int) -> HttpResponse:
         if action == "save" and mapping:
             _save(request, row, text)
         elif action in ("dry-run", "import"):
-            if mapping and row.broker is None:
-                raise Refused("Choose the broker of the log.")
             requested.request_import(request.user, row, is_dry=action == "dry-run")
     except (MappingError, Refused) as error:
         return _page(request, row, text=text, problem=str(error))

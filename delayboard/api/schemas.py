@@ -643,6 +643,27 @@ class RunRequest(Body):
     day: str
 
 
+class LogImport(Schema):
+    """`counts` are of its last end, and `unknown` what this log cannot know, as sentences;
+    `problems` are the first malformed lines.
+    """
+
+    id: int
+    file: str
+    mapping: str
+    broker: str | None
+    topology: str
+    is_dry_run: bool
+    is_imported: bool
+    state: str | None
+    error: str
+    counts: dict[str, int]
+    topologies: list[str]
+    days: list[date]
+    unknown: list[str]
+    problems: list[dict[str, Any]]
+
+
 class Annotation(Schema):
     """`id` is null of Delayboard's own changes, replays and outages; `broker` of all brokers."""
 

@@ -16,6 +16,9 @@ from ninja.errors import HttpError, ValidationError
 from ninja.operation import Operation
 from ninja.security import HttpBearer
 
+from analytics.importing.sources import Refused
+from analytics.log import LogError
+from analytics.mappings.mapping import MappingError
 from analytics.nightly import DayRefused
 from analytics.results.annotations import AnnotationError
 from analytics.scheduled.queries.listing import AmbiguousId
@@ -70,6 +73,9 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (MomentError, 422),
     (DayRefused, 422),
     (AnnotationError, 422),
+    (MappingError, 422),
+    (Refused, 422),
+    (LogError, 503),
     (AddressRefused, 422),
     (BadInput, 422),
     (Refusal, 409),

@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.utils import timezone
 from pytest_django import Settings
 
-from analytics.models import Annotation, ScheduledMessage
+from analytics.models import Annotation, LogImport, ScheduledMessage
 from delayboard.api.site import make_document
 from delayboard.dead_letters.replay import summary
 from delayboard.models import (
@@ -119,6 +119,7 @@ def names_of(pair: Topology) -> dict[str, Any]:
             at=timezone.now(), text="2.3.1", broker=broker, author="ann"
         ).pk,
         "day": "2026-11-20",
+        "log_import": LogImport.objects.create(file_name="a.log").pk,
         "webhook": 10**9,
         "delivery": 10**9,
     }
@@ -177,6 +178,7 @@ def test_read_only_refuses_each_change(pair: Topology) -> None:
     ends = "verify mute unmute pause cancel stop runs adopt lint webhooks send"
     allowed = tuple(ends.split())
     no_change = {"annotations", "annotations/{annotation}/delete", "problems/acknowledge"}
+    no_change |= {"log-imports", "log-imports/{log_import}/start"}
     for method, path, *_ in operations():
         if method == "post" and not path.endswith(allowed) and path not in no_change:
             answer = call(api, method, path, names)
@@ -242,6 +244,30 @@ def test_a_dry_run_of_a_discard_only_counts(pair: Topology) -> None:
         answer = api.post(f"brokers/{pair.broker.slug}/parked-messages/discard?dry_run=true", body)
         assert (answer.status_code, answer.json()["requested"]) == (200, requested)
     assert not ParkedMessage.objects.filter(state="discarded").exists()
+
+
+def test_a_log_is_imported_after_a_dry_run(pair: Topology, settings: Settings) -> None:
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    path, slug, log = "log-imports", pair.broker.slug, {"message": "started"}
+    begun = api.post(f"{path}?name=a.json&mapping=spring-ecs&broker={slug}&dry_run=true", log)
+    assert begun.status_code == 202
+    place = begun["Location"].removeprefix("/api/v1/")
+    shown = api.get(place).json()
+    assert shown == begun.json()
+    assert (shown["state"], shown["is_dry_run"], shown["counts"]) == ("waiting", True, {})
+    assert api.post(f"{place}/start").status_code == 422
+    assert api.post(f"{place}/stop").json()["state"] == "cancelled"
+    started = api.post(f"{place}/start")
+    assert (started.status_code, started.json()["is_dry_run"]) == (202, False)
+    assert [one["id"] for one in api.get(path).json()["items"]] == [shown["id"]]
+    for words, status in (
+        (f"mapping=none&broker={slug}", 422),
+        ("mapping=spring-ecs", 422),
+        ("mapping=spring-ecs&broker=none", 404),
+    ):
+        assert api.post(f"{path}?{words}", log).status_code == status, words
+    kept = [row.path for row in LogImport.objects.exclude(path="")]
+    assert [str(one) for one in (settings.EVENT_LOG / "_uploads").iterdir()] == kept
 
 
 def test_a_body_is_read_strictly(pair: Topology) -> None:

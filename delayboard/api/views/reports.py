@@ -1,4 +1,4 @@
-"""Figures, nightly runs and their ledger, annotations."""
+"""Figures, nightly runs and their ledger, imports of logs, annotations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from ninja import Router, Status
+from ninja import Path, Router, Status
 
 from analytics import nightly
-from analytics.models import Annotation, Run
+from analytics.events import clean
+from analytics.importing import requested
+from analytics.importing.sources import Refused
+from analytics.models import Annotation, LogImport, Run
+from analytics.models.imports import find_mapping
 from analytics.results import annotations as annotation_rows
 from analytics.results.annotations import make_mark, make_record, read_marks
 from analytics.results.nightly_report import as_html, as_json, as_text
@@ -26,15 +30,18 @@ from delayboard.api.guard import (
     require_format,
     require_operator,
 )
-from topology import access, audit
+from topology import access, audit, work
 from topology.database.paging import read_slice
 from topology.delays import read_moment
-from topology.models import Role
+from topology.models import Broker, Role
 
 router = Router()
 PAGE = 100
 EVERYTHING = Selection()
 EVERYWHERE = "every broker"
+ADMIN = needs(Role.ADMIN, EVERYWHERE)
+# Counts of an import, as they are stored.
+COUNTS = ("read", "events", "added", "known", "ignored", "malformed")
 
 
 @router.get("/reports/{day}", response=schemas.Figures, **needs(Role.VIEWER))
@@ -98,6 +105,70 @@ def request_run(request: HttpRequest, response: HttpResponse, body: schemas.RunR
     return Status(202, _show(run))
 
 
+@router.get("/log-imports", response=schemas.Page[schemas.LogImport], **ADMIN)
+def list_log_imports(request: HttpRequest, after: str = "") -> Any:
+    """Files that were uploaded or imported into the event log, the newest first."""
+    access.require(request.user, None, Role.ADMIN)
+    rows = LogImport.objects.select_related("broker", "work").defer("mapping_text")
+    return make_page(read_slice(rows, after, PAGE), _show_import)
+
+
+@router.post("/log-imports", response={202: schemas.LogImport}, **ADMIN)
+def import_log(
+    request: HttpRequest,
+    response: HttpResponse,
+    name: str = "import.log",
+    mapping: str = "",
+    broker: str = "",
+    topology: str = "",
+    dry_run: bool = False,
+) -> Any:
+    """Import the log that is the body, by the mapping of this name; without one, by the mapping
+    that fits its begin, or as events. A dry run only counts, and keeps the file for its start.
+    """
+    access.require(request.user, None, Role.ADMIN, request=request)
+    of = get_object_or_404(Broker, slug=broker) if broker else None
+    chosen = find_mapping(mapping) if mapping else None
+    if not request.body:
+        raise Refused("The file is empty. Send it as the body.")
+    with audit.recorded(request.user, "import file uploaded", what=clean(name)):
+        row = requested.store_upload(request.user, clean(name), [request.body])
+    row.broker, row.topology = of, clean(topology)[:255]
+    if chosen:
+        row.mapping_name, row.mapping_text = chosen.name, chosen.text
+    row.save(update_fields=["broker", "topology", "mapping_name", "mapping_text"])
+    try:
+        return _begin_import(request, response, row, is_dry=dry_run)
+    except Refused:
+        requested.delete_upload(row)
+        raise
+
+
+@router.get("/log-imports/{log_import}", response=schemas.LogImport, **ADMIN)
+def get_log_import(request: HttpRequest, log_import: Path[schemas.RowId]) -> Any:
+    """The progress of an import or a dry run, and what it counted."""
+    return _show_import(_open_import(request, log_import))
+
+
+@router.post("/log-imports/{log_import}/start", response={202: schemas.LogImport}, **ADMIN)
+def start_log_import(
+    request: HttpRequest, response: HttpResponse, log_import: Path[schemas.RowId]
+) -> Any:
+    """Import the file of a dry run."""
+    return _begin_import(request, response, _open_import(request, log_import), is_dry=False)
+
+
+@router.post("/log-imports/{log_import}/stop", response=schemas.LogImport, **ADMIN)
+def stop_log_import(request: HttpRequest, log_import: Path[schemas.RowId]) -> Any:
+    """Stop it; events that are in the log stay."""
+    row = _open_import(request, log_import)
+    if row.work:
+        work.cancel(row.work)
+        audit.record(request.user, "import stop requested", what=row.file_name)
+        row.work.refresh_from_db()
+    return _show_import(row)
+
+
 @router.get("/annotations", response=schemas.Page[schemas.Annotation], **needs(Role.VIEWER))
 def list_annotations(
     request: HttpRequest,
@@ -156,3 +227,36 @@ def _read_day(text: str) -> date:
 def _show(run: Run) -> dict[str, Any]:
     names = schemas.Run.model_fields
     return {name: getattr(run, name) for name in names}
+
+
+def _open_import(request: HttpRequest, pk: int) -> LogImport:
+    access.require(request.user, None, Role.ADMIN, request=request)
+    return get_object_or_404(LogImport.objects.select_related("broker", "work"), pk=pk)
+
+
+def _begin_import(
+    request: HttpRequest, response: HttpResponse, row: LogImport, *, is_dry: bool
+) -> Any:
+    requested.request_import(request.user, row, is_dry=is_dry)
+    response["Location"] = f"/api/v1/log-imports/{row.pk}"
+    return Status(202, _show_import(row))
+
+
+def _show_import(row: LogImport) -> dict[str, Any]:
+    own = row.work
+    return {
+        "id": row.pk,
+        "file": row.file_name,
+        "mapping": row.mapping_name,
+        "broker": row.broker.slug if row.broker else None,
+        "topology": row.topology,
+        "is_dry_run": row.is_dry,
+        "is_imported": row.is_imported,
+        "state": own.state if own else None,
+        "error": own.error if own else "",
+        "counts": {name: row.result[name] for name in COUNTS if name in row.result},
+        "topologies": row.result.get("topologies", []),
+        "days": row.result.get("days", []),
+        "unknown": row.notes,
+        "problems": [{"line": one["number"], "sentence": one["why"]} for one in row.problems],
+    }
