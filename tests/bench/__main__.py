@@ -24,6 +24,7 @@ PARTS = (
     "sizing",
     "parked_messages",
     "scale",
+    "api",
     "reports",
     "nightly",
 )
