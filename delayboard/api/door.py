@@ -53,13 +53,13 @@ def api(request: HttpRequest, path: str) -> HttpResponse:
         answer = answer_problem(Problem(401, str(error)))
         answer["WWW-Authenticate"] = "Bearer"
         return answer
-    except DecryptionError as error:
-        return answer_problem(Problem(503, str(error)))
-    except db.Error as error:
-        if (trouble := explain(error)) is None:
+    except (DecryptionError, db.Error) as error:
+        trouble = error if isinstance(error, DecryptionError) else explain(error)
+        if trouble is None:
             raise
         logger.warning("%s %s failed: %s", request.method, request.path, trouble)
-        return answer_problem(Problem(503, str(trouble)))
+        # The change may be made, and only its answer is not stored.
+        return answer_problem(Problem(503, str(trouble), is_unknown=not _is_read(request)))
 
 
 def _answer(request: HttpRequest, path: str) -> HttpResponse:
@@ -75,9 +75,13 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
         sentence = f"The request is larger than {most // 1024**2} MiB. Send it in parts."
         return answer_problem(Problem(413, sentence))
     key = request.headers.get("Idempotency-Key", "")
-    if request.method in ("GET", "HEAD") or not key:
+    if _is_read(request) or not key:
         return _run(request, path)
     return _run_once(request, path, token, key)
+
+
+def _is_read(request: HttpRequest) -> bool:
+    return request.method in ("GET", "HEAD")
 
 
 def _run(request: HttpRequest, path: str) -> HttpResponse:

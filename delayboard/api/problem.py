@@ -32,7 +32,7 @@ class ProblemResponse(HttpResponse):
 
 
 def answer_problem(problem: Problem) -> ProblemResponse:
-    values = {
+    values: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
@@ -40,6 +40,8 @@ def answer_problem(problem: Problem) -> ProblemResponse:
     }
     if problem.errors:
         values["errors"] = dict(problem.errors)
+    if problem.is_unknown:
+        values["is_unknown"] = True
     answer = ProblemResponse(
         json.dumps(values, ensure_ascii=False), status=problem.status, content_type=MEDIA_TYPE
     )

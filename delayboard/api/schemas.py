@@ -23,13 +23,17 @@ class Body(Schema):
 
 
 class ProblemDetails(Schema):
-    """RFC 9457. `detail` is the sentence that the page shows, `errors` one for each wrong field."""
+    """RFC 9457. `detail` is the sentence that the page shows, `errors` one for each wrong field.
+
+    `is_unknown`: something may have been changed.
+    """
 
     type: str
     title: str
     status: int
     detail: str
     errors: dict[str, str] = Field(default_factory=dict)
+    is_unknown: bool = False
 
 
 class Page(Schema, Generic[Item]):

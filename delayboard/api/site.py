@@ -116,16 +116,17 @@ def _make_problem(request: HttpRequest, error: Exception) -> Problem:
         sentence = str(error)
         is_ours = sentence and not sentence.endswith("matches the given query.")
         return Problem(404, sentence if is_ours else NOT_FOUND)
+    is_read = request.method in ("GET", "HEAD")
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), None)
     if status is not None:
         # Before its first change nobody answered, or a repeat does only what is missing.
-        is_unknown = status == 503 and not isinstance(error, (BrokerUnknown, Unreachable, Blocked))
-        return Problem(status, str(error), is_unknown=is_unknown)
+        is_sure = is_read or isinstance(error, (BrokerUnknown, Unreachable, Blocked))
+        return Problem(status, str(error), is_unknown=status == 503 and not is_sure)
     if trouble := explain(error):
         logger.warning("%s %s failed: %s", request.method, request.path, trouble)
-        return Problem(503, str(trouble), is_unknown=True)
+        return Problem(503, str(trouble), is_unknown=not is_read)
     logger.error("%s %s failed.", request.method, request.path, exc_info=error)
-    return Problem(500, "Delayboard failed. Its log has the cause.", is_unknown=True)
+    return Problem(500, "Delayboard failed. Its log has the cause.", is_unknown=not is_read)
 
 
 ROUTERS: dict[str, Any] = {

@@ -14,10 +14,12 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.models import Annotation, LogImport, ScheduledMessage
+from delayboard.api import door
 from delayboard.api.site import make_document
 from delayboard.dead_letters.replay import summary
 from delayboard.models import (
@@ -400,6 +402,7 @@ def test_the_broker_that_does_not_answer_is_a_503(
     api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
     answer = api.post(f"topologies/{pair.slug}/apply", key="one")
     assert (answer.status_code, answer["Retry-After"]) == (503, "10")
+    assert "is_unknown" not in answer.json()
     assert not ApiAnswer.objects.exists()
 
     def lose(*_: Any, **__: Any) -> None:
@@ -409,6 +412,20 @@ def test_the_broker_that_does_not_answer_is_a_503(
     for _ in range(2):
         answer = api.post(f"topologies/{pair.slug}/apply", key="two")
     assert (answer.status_code, answer["Idempotent-Replayed"]) == (503, "true")
+    assert answer.json()["is_unknown"]
+
+
+def test_a_change_whose_answer_is_not_stored_is_unknown(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(_: str) -> bytes:
+        raise OperationalError("The connection is closed.") from OSError()
+
+    monkeypatch.setattr(door, "seal_secret", break_off)
+    api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
+    answer = api.post("runs", {"day": "2026-11-20"}, key="one")
+    assert (answer.status_code, answer.json()["is_unknown"]) == (503, True)
+    assert AuditEntry.objects.filter(action="nightly run requested").exists()
 
 
 def test_a_failure_is_in_the_log_and_not_in_the_answer(
@@ -420,7 +437,7 @@ def test_a_failure_is_in_the_log_and_not_in_the_answer(
     monkeypatch.setattr("delayboard.api.views.brokers._show", fail)
     api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
     answer = api.get(f"brokers/{pair.broker.slug}")
-    assert answer.status_code == 500
+    assert (answer.status_code, "is_unknown" in answer.json()) == (500, False)
     assert "secret" not in answer.content.decode()
     assert "a secret" in caplog.text
 

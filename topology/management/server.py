@@ -27,10 +27,15 @@ from topology.management.exit_codes import BadInput, ExitCode
 SECONDS = 60
 # Statuses that say no; every other error is about the request, or no answer.
 NO = (403, 409)
-# Statuses of a proxy: the site may have done it.
-LOST = (502, 504)
+# Statuses that say nothing of an earlier request with the same key; those from 500 on neither.
+NO_ANSWER = (401, 403, 413, 429)
 # Seconds before a change whose answer was lost is sent again.
 PAUSES = (0.5, 2, 5)
+# Most times that a request is sent again after 429, and seconds before each: nothing was done.
+MOST_WAITS = 5
+LONGEST_WAIT = 60
+PROBLEM = "application/problem+json"
+NOT_KNOWN = "It is not known whether it was done."
 # Errors after which nothing was sent.
 NOT_CONNECTED = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 
@@ -79,14 +84,15 @@ class Server:
         for pause in (*PAUSES, 0):
             try:
                 return json.loads(b"".join(self.read(method, path, values, data, key)))
-            except Refused:
-                raise
+            except Refused as error:
+                if lost is None or (error.status < 500 and error.status not in NO_ANSWER):
+                    raise
             except CommandError as error:
                 lost = error if error.returncode == ExitCode.UNKNOWN else lost
                 if lost is None:
                     raise
             except ValueError as error:
-                raise self._fail(error, method) from error
+                raise self._fail(error, _may_change(method, values)) from error
             time.sleep(pause)
         assert lost is not None
         raise lost
@@ -109,26 +115,30 @@ class Server:
         headers |= {"Idempotency-Key": key} if key else {}
         address = f"{self.address}/api/v1/{path}{query}"
         request = Request(address, data, headers, method=method)
-        try:
-            answer: HTTPResponse
-            with build_opener(_NoRedirects).open(request, timeout=SECONDS) as answer:
-                if heads is not None:
-                    heads.update((name.lower(), value) for name, value in answer.headers.items())
-                yield from answer
-        except HTTPError as error:
-            with error:
-                raise _read_refusal(error, method) from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise self._fail(error, method) from error
+        may_change = _may_change(method, values)
+        for left in range(MOST_WAITS, -1, -1):
+            try:
+                answer: HTTPResponse
+                with build_opener(_NoRedirects).open(request, timeout=SECONDS) as answer:
+                    if heads is not None:
+                        heads.update((name.lower(), text) for name, text in answer.headers.items())
+                    yield from answer
+                return
+            except HTTPError as error:
+                with error:
+                    seconds = error.headers.get("Retry-After", "")
+                    if error.code != 429 or not seconds.isdecimal() or not left:
+                        raise _read_refusal(error, may_change) from error
+            except (OSError, HTTPException, ValueError) as error:
+                raise self._fail(error, may_change) from error
+            time.sleep(min(int(seconds), LONGEST_WAIT))
 
-    def _fail(self, error: Exception, method: str) -> CommandError:
+    def _fail(self, error: Exception, may_change: bool) -> CommandError:
         why = getattr(error, "reason", error)
         text = f"{self.address} did not answer: {why}."
-        if method == "GET" or isinstance(why, NOT_CONNECTED):
+        if not may_change or isinstance(why, NOT_CONNECTED):
             return CommandError(f"{text} Check --server.", returncode=ExitCode.NOT_RUN)
-        return CommandError(
-            f"{text} It is not known whether it was done.", returncode=ExitCode.UNKNOWN
-        )
+        return CommandError(f"{text} {NOT_KNOWN}", returncode=ExitCode.UNKNOWN)
 
 
 class Refused(CommandError):
@@ -202,8 +212,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_refusal(answer: HTTPError, method: str) -> CommandError:
-    """What the API refuses; unknown where the first request with this key has no answer yet."""
+def _may_change(method: str, values: Mapping[str, Any] | None) -> bool:
+    return method != "GET" and (values or {}).get("dry_run") not in (True, "true")
+
+
+def _read_refusal(answer: HTTPError, may_change: bool) -> CommandError:
+    """What the API refuses; unknown where it says so, where the first request with this key has no
+    answer yet, and where a proxy answers for the site.
+    """
     try:
         found = json.load(answer)
     except ValueError:
@@ -211,8 +227,9 @@ def _read_refusal(answer: HTTPError, method: str) -> CommandError:
     problem = found if isinstance(found, dict) else {}
     sentence = str(problem.get("detail") or f"The server answered {answer.code}.")
     is_waiting = answer.code == 409 and "Retry-After" in answer.headers
-    if method != "GET" and (is_waiting or (answer.code in LOST and not problem)):
-        return CommandError(sentence, returncode=ExitCode.UNKNOWN)
+    is_of_proxy = answer.code >= 500 and answer.headers.get_content_type() != PROBLEM
+    if may_change and (is_waiting or is_of_proxy or problem.get("is_unknown")):
+        return CommandError(f"{sentence} {NOT_KNOWN}", returncode=ExitCode.UNKNOWN)
     errors = problem.get("errors")
     named = errors.items() if isinstance(errors, dict) else ()
     return Refused(sentence, answer.code, {str(name): str(text) for name, text in named})
