@@ -288,7 +288,7 @@ def test_who_may_no_longer_ask_changes_nothing(
         def refuse(*args: Any) -> Any:
             raise QueryError("You may not ask this.")
 
-        monkeypatch.setattr("delayboard.dead_letters.search.rights.find_refusal", refuse)
+        monkeypatch.setattr("analytics.search.find.find_refusal", refuse)
     work.attempt(discard.run, claimed, stop=Event())
     change.refresh_from_db()
     assert change.work is not None

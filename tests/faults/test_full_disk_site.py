@@ -147,8 +147,9 @@ def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
         refused = visitor.get(parked_message_address)
         assert refused.status == 503
         assert FULL in refused.text
-        searches = parked_list.removesuffix("parked/") + "searches/"
-        failed = visitor.post(searches, name="mine", q="reason:expired")
+        broker = parked_list.removesuffix("/parked/").rpartition("/")[2]
+        view = {"list": "parked_messages", "name": "mine", "q": "reason:expired"}
+        failed = visitor.post(f"/preferences/views/?broker={broker}", **view)
         assert (failed.status, FULL in failed.text) == (503, True)
     assert "Delayboard cannot write the audit log now" in later.get(parked_list).text
     cramped.empty(installed.disk)
