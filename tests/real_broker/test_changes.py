@@ -158,7 +158,9 @@ class Killed(BaseException):
 
 
 @only_quorum
-@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize(
+    "queue", [QUEUES[0], *(pytest.param(one, marks=pytest.mark.long) for one in QUEUES[1:])]
+)
 def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
     vhost: Vhost,
     management: Management,

@@ -213,9 +213,9 @@ class Killed(BaseException):
     """In place of a kill: nothing after it, and connections that just break."""
 
 
-@pytest.mark.parametrize(
-    ("messages", "kills"), [(1_200, 5), pytest.param(20_000, 10, marks=pytest.mark.long)]
-)
+# tests/faults/test_migration_kills.py kills for each run of the suite.
+@pytest.mark.long
+@pytest.mark.parametrize(("messages", "kills"), [(1_200, 5), (20_000, 10)])
 def test_kills_double_what_was_not_acknowledged_and_mark_it(
     vhost: Vhost,
     management: Management,
