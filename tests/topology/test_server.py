@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 import pytest
@@ -74,3 +75,12 @@ def test_what_changes_nothing_is_not_unknown(values: dict[str, str] | None) -> N
     with answering({f"{how} x": [OF_PROXY]}) as (address, _), pytest.raises(Refused) as ended:
         Server(address, "token").call(how, "x", values)
     assert ended.value.returncode == NOT_RUN
+
+
+def test_what_goes_on_there_is_not_known_when_nobody_answers() -> None:
+    with (
+        answering({"GET x": [OF_PROXY]}) as (address, _),
+        pytest.raises(CommandError, match="It is not known how it ends") as ended,
+    ):
+        Server(address, "token").watch("x", "how it ends", bool, Event(), patience=-1)
+    assert ended.value.returncode == UNKNOWN

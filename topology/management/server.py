@@ -7,11 +7,12 @@ import socket
 import ssl
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from ipaddress import ip_address
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
@@ -34,6 +35,9 @@ PAUSES = (0.5, 2, 5)
 # Most times that a request is sent again after 429, and seconds before each: nothing was done.
 MOST_WAITS = 5
 LONGEST_WAIT = 60
+# Seconds between two readings of what goes on there, and for which the site may not answer them.
+WATCH_SECONDS = 1.0
+PATIENCE_SECONDS = 60.0
 PROBLEM = "application/problem+json"
 NOT_KNOWN = "It is not known whether it was done."
 # Errors after which nothing was sent.
@@ -67,6 +71,34 @@ class Server:
             page = self.get(path, {**(values or {}), "after": after})
             yield from page["items"]
             after = page["next"]
+
+    def watch(
+        self,
+        path: str,
+        what: str,
+        is_over: Callable[[Any], bool],
+        stop: Event,
+        report: Callable[[Any], object] = lambda _: None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> Any:
+        """Read the document, and report it, until it `is_over` or `stop` is set.
+
+        Raises CommandError: `what` is not known, when nobody answered for `patience` seconds.
+        """
+        until = time.monotonic() + patience
+        while True:
+            try:
+                found = self.get(path)
+            except CommandError as error:
+                if time.monotonic() > until or stop.is_set():
+                    sentence = f"It is not known {what}. {error}"
+                    raise CommandError(sentence, returncode=ExitCode.UNKNOWN) from error
+            else:
+                until = time.monotonic() + patience
+                if stop.is_set() or is_over(found):
+                    return found
+                report(found)
+            stop.wait(WATCH_SECONDS)
 
     def call(
         self, method: str, path: str, values: Mapping[str, Any] | None = None, body: Any = None

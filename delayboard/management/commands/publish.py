@@ -8,11 +8,11 @@ import time
 from argparse import ArgumentTypeError
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http.client import UNPROCESSABLE_ENTITY
+from http.client import CONFLICT, UNPROCESSABLE_ENTITY
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
@@ -43,7 +43,7 @@ from topology.delays import DURATION_HELP, MOMENT_HELP, DelayError, parse_delay
 from topology.forms.fields import HeadersField
 from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
-from topology.management.server import Refused, ServedCommand, Server
+from topology.management.server import PATIENCE_SECONDS, Refused, ServedCommand, Server
 from topology.models import Broker, WorkState
 from topology.models.work import ENDED
 from topology.operations.ownership import Refusal
@@ -171,15 +171,21 @@ class Command(ServedCommand):
         if is_many:
             self._follow_job(server, given, row)
             return
-        address = f"publications/{row['id']}"
 
         def follow() -> tuple[str, str]:
-            until = time.monotonic() + given["wait"].total_seconds()
-            while True:
-                seen = server.get(address)
-                if seen["is_settled"] or time.monotonic() >= until:
-                    return seen["mark"], seen["sentence"]
-                time.sleep(REPORT_SECONDS)
+            seconds = given["wait"].total_seconds()
+            until = time.monotonic() + seconds
+            try:
+                seen = server.watch(
+                    f"publications/{row['id']}",
+                    "whether the message is delivered",
+                    lambda one: one["is_settled"] or time.monotonic() >= until,
+                    Event(),
+                    patience=min(seconds, PATIENCE_SECONDS),
+                )
+            except CommandError as error:
+                return "unknown", str(error)
+            return seen["mark"], seen["sentence"]
 
         self._end(given, row["id"], Sent(row["state"]), row["error"], follow)
 
@@ -192,10 +198,20 @@ class Command(ServedCommand):
         while job["state"] not in ENDED:
             if stop.wait(REPORT_SECONDS):
                 stop.clear()
-                # It may have ended just now.
-                with suppress(Refused):
+                try:
                     server.post(f"{address}/stop")
-            job = server.get(address)
+                except CommandError as error:
+                    # It may have ended just now.
+                    if not isinstance(error, Refused) or error.status != CONFLICT:
+                        sentence = f"The publish job {job['id']} goes on. {error}"
+                        raise CommandError(sentence, returncode=ExitCode.UNKNOWN) from error
+            job = server.watch(
+                address,
+                f"how the publish job {job['id']} ends",
+                lambda one: one["state"] in ENDED,
+                stop,
+                lambda one: self._report(given, "progress", _describe(one)),
+            )
             self._report(given, "progress", _describe(job))
         self._end_job(given, job)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
+from operator import itemgetter
 from threading import Event
 from typing import Any, NoReturn, Protocol, TypeAlias
 from urllib.parse import quote
@@ -43,8 +43,6 @@ OPTIONS = ("key", "delay", "rate", "canary")
 # Those that the API gets as numbers.
 SENT = ("rate", "canary")
 NOTHING = "Nothing was replayed. "
-# For so long the server may not answer while a replay goes on there.
-PATIENCE_SECONDS = 60.0
 Show: TypeAlias = Callable[[ReplayBatch], Iterator[str]]
 Report: TypeAlias = Callable[[Mapping[str, Any]], None]
 
@@ -293,20 +291,10 @@ class There:
         self._server.post(f"replays/{key}/{action}")
 
     def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                found: dict[str, Any] = self._server.get(f"replays/{key}")
-            except CommandError as error:
-                if time.monotonic() > until or stop.is_set():
-                    sentence = f"It is not known how replay {key} ends. {error}"
-                    raise CommandError(sentence, returncode=ExitCode.UNKNOWN) from error
-            else:
-                until = time.monotonic() + PATIENCE_SECONDS
-                if found["is_resting"] or stop.is_set():
-                    return found
-                report(found)
-            stop.wait(run_in_process.REPORT_SECONDS)
+        found: dict[str, Any] = self._server.watch(
+            f"replays/{key}", f"how replay {key} ends", itemgetter("is_resting"), stop, report
+        )
+        return found
 
     def has_worker(self) -> bool:
         return True
