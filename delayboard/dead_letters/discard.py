@@ -76,18 +76,16 @@ def count_chosen(
     group: MessageGroup | None = None,
     query: str = "",
 ) -> int | None:
-    """How many a change would concern; None where a count would read every message.
+    """How many `change_all` would state as requested: None where it does not count them.
 
     Raises what the query's reader does.
     """
-    before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
     if keys is not None:
+        before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
         return before.filter(pk__in=keys).count()
     change = ParkedChange(broker=broker, group=group, query=query, created_by=user)
-    rows, is_slow = _select_messages(change, timezone.now())
-    if is_slow and before[: AT_ONCE + 1].count() > AT_ONCE:
-        return None
-    return rows.filter(state=kind.before).count()
+    _measure(change, kind)
+    return change.requested
 
 
 def change_all(
@@ -107,21 +105,12 @@ def change_all(
     """
     members = group.member_ids if group else []
     change = ParkedChange(
-        broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
+        broker=broker, to_state=kind.after, group=group, query=query, created_by=user
     )
-    rows, is_slow = _select_messages(change, timezone.now())
-    before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
-    is_uncounted = is_slow and before[: AT_ONCE + 1].count() > AT_ONCE
-    if newest is None:
-        seen = before if is_uncounted else rows
-        newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
-    change.newest = newest
-    is_uncounted = is_uncounted or _find_unsearched(change, kind).exists()
-    if not is_uncounted:
-        change.requested = rows.filter(pk__lte=newest, state=kind.before).count()
+    found = _measure(change, kind, newest)
     details: dict[str, Any] = {
         "parked_messages": change.requested,
-        "newest": newest,
+        "newest": change.newest,
         "query": query,
     }
     if group is not None:
@@ -135,11 +124,25 @@ def change_all(
             total = change.requested or 0
             change.work = work.create(KIND, change.pk, broker=broker, user=user, total=total)
         else:
-            found = rows.filter(pk__lte=newest)
             change.changed = _change(user, kind, _split_chunks(found, kind))
         change.save(update_fields=["work", "changed"])
         _record(user, broker, kind, details)
     return change
+
+
+def _measure(change: ParkedChange, kind: Kind, newest: int | None = None) -> ParkedMessages:
+    """Set `newest`, and `requested` where a count reads few messages; the messages up to it."""
+    rows, is_slow = _select_messages(change, timezone.now())
+    before = ParkedMessage.objects.filter(broker=change.broker, state=kind.before)
+    is_uncounted = is_slow and before[: AT_ONCE + 1].count() > AT_ONCE
+    if newest is None:
+        seen = before if is_uncounted else rows
+        newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
+    change.newest = newest
+    found = rows.filter(pk__lte=newest)
+    if not is_uncounted and not _find_unsearched(change, kind).exists():
+        change.requested = found.filter(state=kind.before).count()
+    return found
 
 
 def run(claimed: Work, *, stop: Event, alive: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from analytics.models import Annotation, LogImport, ScheduledMessage
 from delayboard.api import door
 from delayboard.api.site import make_document
 from delayboard.dead_letters.replay import summary
+from delayboard.dead_letters.search import index
 from delayboard.models import (
     ApiAnswer,
     ApiToken,
@@ -34,10 +35,12 @@ from delayboard.models import (
     ScheduledChange,
 )
 from tests.builders import make_broker, make_pair, make_user
+from tests.delayboard.builders import parked
 from tests.site.api_client import ApiClient, api_of
 from tests.site.page_setup import draft, know
 from topology import work
 from topology.broker.errors import OutcomeUnknown
+from topology.message import Message, Properties
 from topology.models import AuditEntry, Broker, Role, Topology
 
 pytestmark = pytest.mark.django_db
@@ -246,6 +249,17 @@ def test_a_dry_run_of_a_discard_only_counts(pair: Topology) -> None:
         answer = api.post(f"brokers/{pair.broker.slug}/parked-messages/discard?dry_run=true", body)
         assert (answer.status_code, answer.json()["requested"]) == (200, requested)
     assert not ParkedMessage.objects.filter(state="discarded").exists()
+
+
+def test_a_dry_run_of_a_discard_does_not_count_what_no_search_finds_yet(pair: Topology) -> None:
+    api = api_of(make_user("ann", Role.OPERATOR), Role.OPERATOR)
+    some = (Message("", "parked", Properties(), b"xyzzy %d" % one) for one in range(3))
+    rows = parked(pair.broker, *some, queue="parked")
+    index._index([max(row.pk for row in rows)])
+    path, body = f"brokers/{pair.broker.slug}/parked-messages/discard", {"query": "xyzzy"}
+    counted, made = (api.post(f"{path}{dry}", body) for dry in ("?dry_run=true", ""))
+    assert (counted.json()["requested"], made.json()["requested"]) == (None, None)
+    assert made.status_code == 202
 
 
 def test_a_log_is_imported_after_a_dry_run(pair: Topology, settings: Settings) -> None:
