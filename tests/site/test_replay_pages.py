@@ -20,8 +20,10 @@ from delayboard.models import (
     ReplayOutcome,
 )
 from delayboard.views.replays import batches
+from tests.builders import make_user
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
+from tests.site.api_client import api_of
 from tests.site.page_setup import draft, know, signed_in, text_of
 from tests.site.replay_desk import page, press, some
 from topology.models import Broker, Role, Work
@@ -299,6 +301,18 @@ def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -
         ReplayBatch.objects.update(state=state)
         assert "secret-" not in page(batch)
         assert "secret-" in page(batch, Role.ADMIN)
+
+
+def test_warnings_of_a_dry_run_name_no_hidden_target(broker: Broker) -> None:
+    know(broker, *SHOP)
+    batch = a_batch(broker, some(broker), BatchState.DRAFT, [ItemState.PENDING])
+    RedactionRule.objects.create(
+        kind=RedactionKind.HEADER, pattern="x-death", least_role=Role.ADMIN
+    )
+    for role, is_shown in ((Role.VIEWER, False), (Role.ADMIN, True)):
+        api = api_of(make_user(role.name, role, broker), role)
+        warnings = api.get(f"replays/{batch.pk}/dry-run").json()["warnings"]
+        assert any("does not observe" in one for one in warnings) is is_shown
 
 
 def test_a_search_that_tells_what_is_hidden_is_hidden(broker: Broker) -> None:

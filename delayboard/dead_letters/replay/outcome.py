@@ -116,9 +116,13 @@ def count_outcomes(batch: ReplayBatch) -> dict[ReplayOutcome, int]:
     }
 
 
-def list_warnings(batch: ReplayBatch) -> list[str]:
-    """What would not be seen of its messages once they are sent, in sentences."""
-    found = [NO_WORKER if is_missing(REPLAYS) else "", explain_unobserved(batch)]
+def list_warnings(batch: ReplayBatch, *, hides: bool = False) -> list[str]:
+    """What would not be seen of its messages once they are sent, in sentences.
+
+    With `hides` none that names a target.
+    """
+    unobserved = "" if hides else explain_unobserved(batch)
+    found = [NO_WORKER if is_missing(REPLAYS) else "", unobserved]
     return [warning for warning in found if warning]
 
 

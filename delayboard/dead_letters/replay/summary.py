@@ -459,7 +459,7 @@ def make_dry_run_record(batch: ReplayBatch, rules: Redaction = NOTHING) -> dict[
             | make_route_record(redact_route(route) if hides else route)
             for route in batch.routes.filter(items_number__gt=0)
         ],
-        "warnings": list_warnings(batch),
+        "warnings": list_warnings(batch, hides=hides),
     }
 
 
