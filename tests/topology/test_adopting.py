@@ -200,8 +200,12 @@ def test_what_is_not_there_is_not_adopted(
 @responses.activate
 def test_what_is_managed_is_not_adopted_again_unless_it_was_torn_down(broker: Broker) -> None:
     mine = make_pair(broker)
-    with pytest.raises(Refusal, match="The topology “orders” of this pattern already exists"):
+    sentence = "already manages “orders” as the topology “orders”"
+    with pytest.raises(Refusal, match=sentence):
         adopted(broker)
+    # A dry run says it too.
+    with pytest.raises(Refusal, match=sentence):
+        adopt.preview(broker, "retry_pair", "orders")
     Topology.objects.filter(pk=mine.pk).update(state=State.DELETED)
     user = make_user("bob", Role.OPERATOR)
     row, plan = adopt.adopt(user, broker, "retry_pair", "orders")

@@ -148,8 +148,8 @@ def title(use: Use) -> str:
 def preview(broker: Broker, kind: str, name: str) -> tuple[Use, Plan]:
     """The use of this kind and name, and what a whole one would have besides.
 
-    Raises Refusal when there is none such, or when no parameters rebuild it; BrokerError when the
-    broker does not answer.
+    Raises Refusal when there is none such, when no parameters rebuild it or when it is managed;
+    BrokerError when the broker does not answer.
     """
     with Management(broker.address) as management:
         recognition = recognize(snapshots.for_action(broker, management, []))
@@ -162,6 +162,8 @@ def preview(broker: Broker, kind: str, name: str) -> tuple[Use, Plan]:
             f"Delayboard cannot adopt “{name}”. No parameters of the pattern produce the same "
             "objects."
         )
+    if managed := _read_managed(broker).of(found.use):
+        raise Refusal(f"Delayboard already manages “{name}” as the topology “{managed.name}”.")
     return found.use, found.plan
 
 
@@ -169,7 +171,7 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     """Manage what `preview` finds from now on.
 
     The broker is looked at and not changed, nothing in it becomes ours, and nothing is recorded.
-    Raises what `preview` does, and Refusal when it is managed.
+    Raises what `preview` does.
     """
     use, plan = preview(broker, kind, name)
     return take_over(user, broker, kind, use.params), plan
