@@ -239,7 +239,7 @@ async def _request(
         # ASGI has the path without its quotes, and Django reads no other.
         "path": unquote(f"/api/v1/{path}"),
         "raw_path": f"/api/v1/{path}".encode(),
-        "query_string": urlencode(query or {}).encode(),
+        "query_string": urlencode(query or {}, doseq=True).encode(),
         "headers": headers,
     }
     incoming = [{"type": "http.request", "body": data, "more_body": False}]

@@ -25,9 +25,10 @@ from pytest_django import Settings
 from delayboard.management import run_in_process
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
-from tests.builders import make_broker, make_user, running
+from tests.builders import make_broker, make_pair, make_user, running
 from tests.real_broker import replaying
 from tests.site.api_client import api_of
+from tests.site.test_api import names_of
 from topology.models import AuditEntry, Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -106,6 +107,7 @@ def test_an_agent_reads_by_tools_and_changes_nothing(site_url: str, tmp_path: Pa
 
 def test_an_agent_reads_by_http_and_changes_what_its_token_may(site_url: str) -> None:
     broker = make_broker(name="Orders")
+    names_of(make_pair(broker))
     tokens = [
         api_of(make_user(role.name, role, broker), role).secret
         for role in (Role.VIEWER, Role.OPERATOR)
@@ -127,10 +129,12 @@ def test_an_agent_reads_by_http_and_changes_what_its_token_may(site_url: str) ->
             assert json.loads(found.content[0].text)["name"] == "Orders"
             refused: Any = await session.call_tool("get_broker", {"broker": "../runs"})
             assert "must not have a “/”" in refused.content[0].text
-            changed: Any = await session.call_tool("cancel_replay", {"replay": 1})
+            changed: Any = await session.call_tool("cancel_replay", {"replay": 10**6})
             assert changed.is_error
             sentence = "does not exist" if may_change else "There is no tool"
             assert sentence in changed.content[0].text
+            listed: Any = await session.call_tool("list_changes", {"id": ["m"]})
+            assert len(json.loads(listed.content[0].text)["items"]) == 1
             assert len((await session.list_prompts()).prompts) == 3
             prompt: Any = await session.get_prompt("plan_replay", {"broker": "b", "group": "7"})
             assert "group 7" in prompt.messages[0].content.text
