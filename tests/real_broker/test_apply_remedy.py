@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
 from tests.topology.findings.examples import EXAMPLES
+from topology import snapshots
+from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Exchange, Queue
@@ -15,8 +21,11 @@ from topology.findings.find import find
 from topology.findings.finding import Finding
 from topology.findings.remedy import Remedy, make_remedy
 from topology.models import AuditEntry
+from topology.operations import apply_remedy as apply_module
 from topology.operations.apply_remedy import apply_remedy, explain_in_use
 from topology.operations.ownership import Refusal
+from topology.snapshot import QueueNumbers
+from topology.snapshots import Latest
 
 pytestmark = pytest.mark.django_db
 # All of loss, and others that objects, policies and other arguments end.
@@ -26,6 +35,16 @@ APPLIED = [f"F{number:02}" for number in (*range(1, 12), *range(13, 17), 19, 20,
 def findings(vhost: Vhost, rule: str) -> list[Finding]:
     with Management(address_of(vhost)) as management:
         return [one for one in find(observe(management)) if one.rule.id == rule]
+
+
+def publish(broker_node: PrivateNode, vhost: Vhost, exchange: str, key: str) -> None:
+    where = f"exchanges/{vhost.name}/{exchange}/publish"
+    sent = {"properties": {}, "routing_key": key, "payload": "1", "payload_encoding": "string"}
+    assert call_api(broker_node, "POST", where, sent)["routed"]
+
+
+def wait_for_numbers(management: Management, remedy: Remedy) -> None:
+    eventually(lambda: not explain_in_use(remedy, observe(management)), "numbers are known")
 
 
 @pytest.mark.parametrize("rule", APPLIED)
@@ -51,7 +70,8 @@ def check_remedy(broker_node: PrivateNode, vhost: Vhost, rule: str) -> None:
     (found,) = findings(vhost, rule)
     with Management(broker.address) as management:
         remedy = make_remedy(found, observe(management))
-    assert remedy is not None
+        assert remedy is not None
+        wait_for_numbers(management, remedy)
     apply_remedy(None, broker, found.title, remedy, None)
     eventually(lambda: not findings(vhost, rule), "the finding is gone")
     entry = AuditEntry.objects.get()
@@ -116,14 +136,7 @@ def test_a_queue_in_use_is_not_replaced_and_keeps_its_bindings_when_it_is(
         remedy = make_remedy(findings(vhost, "F05")[0], observe(management))
         assert remedy is not None
         assert remedy.label == "Replace queue"
-        where = f"exchanges/{vhost.name}/amq.default/publish"
-        sent = {
-            "properties": {},
-            "routing_key": "wait",
-            "payload": "1",
-            "payload_encoding": "string",
-        }
-        assert call_api(broker_node, "POST", where, sent)["routed"]
+        publish(broker_node, vhost, "amq.default", "wait")
         with pytest.raises(Refusal, match=r"“wait” holds 1 message\. .* changed nothing"):
             apply_remedy(None, broker, "F05", remedy, None)
         assert observe(management).declared.queue("wait") == wait
@@ -170,5 +183,50 @@ def test_deaths_of_a_quorum_queue_in_its_cycle_end(
         for found in findings(vhost, "F04"):
             remedy = make_remedy(found, observe(management))
             assert remedy is not None, found.title
+            wait_for_numbers(management, remedy)
             apply_remedy(None, broker, "F04", remedy, None)
     eventually(lambda: not findings(vhost, "F04"), "the finding is gone")
+
+
+def test_a_quorum_queue_that_got_a_message_meanwhile_stays_with_its_bindings(
+    broker_node: PrivateNode, vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ deletes it with its messages, whatever the condition."""
+    broker = make_broker(vhost)
+    expiring = Arguments({"x-queue-type": "quorum", "x-expires": 600_000})
+    remedy = Remedy(
+        Definitions(), (), "", (Queue("one", arguments=Arguments({"x-queue-type": "quorum"})),)
+    )
+    bound = Binding("in", "one", "key", arguments=Arguments({"color": "blue"}))
+    with Management(broker.address) as management:
+        management.declare([Exchange("in"), Queue("one", arguments=expiring), bound])
+        wait_for_numbers(management, remedy)
+
+        def look_before_a_publish(*given: Any) -> list[str]:
+            found = explain_in_use(*given)
+            publish(broker_node, vhost, "in", "key")
+            return found
+
+        monkeypatch.setattr(apply_module, "explain_in_use", look_before_a_publish)
+        with pytest.raises(Refusal, match=r"“one” was not replaced\. “one” holds 1 message"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        now = observe(management).declared
+        assert now.queue("one") == Queue("one", arguments=expiring)
+        assert now.leads("in", "one") == [bound]
+        assert live_depths(broker.address, ["one"]) == {"one": 1}
+
+
+def test_what_is_replaced_is_read_again_at_a_slow_broker(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    classic = Arguments({"x-queue-type": "classic"})
+    remedy = Remedy(Definitions(), (), "", (Queue("one", arguments=classic),))
+    with Management(broker.address) as management:
+        management.declare([Queue("one", durable=False)])
+        wait_for_numbers(management, remedy)
+        before = replace(
+            observe(management), poll_seconds=60.0, numbers={"one": QueueNumbers(messages=1)}
+        )
+        snapshots._latest[broker.pk] = Latest(before, datetime.now(UTC))
+        apply_remedy(None, broker, "F03", remedy, None)
+        now = observe(management).declared
+    assert now.queue("one") == remedy.replaced[0]

@@ -99,7 +99,12 @@ def test_a_finding_of_lost_messages_has_a_button(broker: Broker, rule: Rule) -> 
     example = EXAMPLES[rule.id].failing
     (snapshot,) = read_export(example.definitions()).values()
     earlier_at = snapshot.taken_at - timedelta(minutes=1)
-    live = {"numbers": example.numbers, "earlier": example.earlier, "reports": example.reports}
+    unused = {q.name: QueueNumbers(messages=0, consumers=0) for q in snapshot.declared.queues}
+    live = {
+        "numbers": {**unused, **example.numbers},
+        "earlier": example.earlier,
+        "reports": example.reports,
+    }
     snapshot = replace(snapshot, earlier_at=earlier_at, **cast("Any", live))
     snapshots._latest[broker.pk] = Latest(snapshot, timezone.now() + timedelta(days=1))
     (found,) = [one for one in find(snapshot, [rule]) if one.rule is rule]
@@ -118,6 +123,12 @@ def test_what_is_declared_again_needs_stopped_publishers_and_an_empty_queue(
     (found,) = [one for one in find(snapshot) if one.rule.id == "F05"]
     snapshots._latest[broker.pk] = Latest(snapshot, timezone.now() + timedelta(days=1))
     client = signed_in(Role.OPERATOR, broker)
+    text = text_of(client.get(reverse("topology:finding", args=[broker.slug, found.key])))
+    assert "The number of messages of “f05-wait” is not known. Try again." in text
+    assert 'form="apply"' not in text
+    unused = {"f05-wait": QueueNumbers(messages=0, consumers=0)}
+    snapshot = replace(snapshot, numbers=unused)
+    snapshots._latest[broker.pk] = Latest(snapshot, timezone.now() + timedelta(days=1))
     text = text_of(client.get(reverse("topology:finding", args=[broker.slug, found.key])))
     assert "Replace: classic queue f05-wait, TTL 1m, x-expires 60000 → not set" in text
     address = reverse("topology:finding_apply", args=[broker.slug, found.key])

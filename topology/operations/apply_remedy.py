@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from topology import audit, snapshots
+from topology.broker.address import Address
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management.client import Management
-from topology.broker.management.observe import read_binding
+from topology.broker.management.observe import newest_numbers, read_binding
 from topology.broker.management.policies import put_in_force
 from topology.content.text import count_of
 from topology.definitions import Definitions, Exchange, Queue
@@ -29,7 +30,7 @@ from topology.operations.ownership import (
 )
 from topology.operations.topology_rows import User
 from topology.provisioning.plan import Change, Plan, compare, conflict_sentences, make_plan
-from topology.snapshot import Snapshot
+from topology.snapshot import QueueNumbers, Snapshot
 from topology.transfer.interception import explain_open
 
 
@@ -47,7 +48,8 @@ def apply_remedy(
         "replaced": [" ".join(one.identity) for one in remedy.replaced],
     }
     with _session(user, broker, title, owner, details) as management:
-        snapshot = snapshots.for_action(broker, management, remedy.objects)
+        concerned = [*remedy.objects, *remedy.replaced]
+        snapshot = snapshots.for_action(broker, management, concerned)
         plan = make_plan(remedy.objects, snapshot)
         if not plan.is_applicable:
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
@@ -67,7 +69,7 @@ def apply_remedy(
         for set_policy in policies:
             set_policy()
         for one in remedy.replaced:
-            _replace(one, management)
+            _replace(one, management, broker.address)
     return plan
 
 
@@ -85,40 +87,61 @@ def explain_in_use(
     """
     problems = []
     for name in (one.name for one in remedy.replaced if isinstance(one, Queue)):
-        numbers = snapshot.numbers.get(name)
         if name in snapshot.intercepted.values():
             problems.append(explain_open(name))
-        # Ready messages are counted by the queue, those that a consumer holds by the report.
-        held = max(depths.get(name, 0), (numbers.messages or 0) if numbers else 0)
-        if held:
-            problems.append(f"“{name}” holds {count_of(held, 'message')}. Empty it first.")
-        if numbers and numbers.consumers:
-            consumers = count_of(numbers.consumers, "consumer")
-            problems.append(f"“{name}” has {consumers}. Stop its consumers first.")
+        numbers = snapshot.numbers.get(name, QueueNumbers())
+        problems += _explain_use(name, numbers, depths.get(name, 0))
     return problems
 
 
-def _replace(wanted: Exchange | Queue, management: Management) -> None:
+def _explain_use(name: str, numbers: QueueNumbers, ready: int) -> Iterator[str]:
+    """`ready` messages are counted by the queue, those that a consumer holds by the report."""
+    if held := max(ready, numbers.messages or 0):
+        yield f"“{name}” holds {count_of(held, 'message')}. Empty it first."
+    elif numbers.messages is None:
+        yield f"The number of messages of “{name}” is not known. Try again."
+    if numbers.consumers is None:
+        yield f"The number of consumers of “{name}” is not known. Try again."
+    elif numbers.consumers:
+        consumers = count_of(numbers.consumers, "consumer")
+        yield f"“{name}” has {consumers}. Stop its consumers first."
+
+
+def _replace(wanted: Exchange | Queue, management: Management, address: Address) -> None:
     """Delete it, and declare it as wanted with the bindings that it had.
 
-    RabbitMQ refuses to delete a classic queue with messages or consumers. Raises BrokerError, which
-    says so where the object is gone and not declared again.
+    RabbitMQ refuses to delete a classic queue with messages or consumers. It deletes any other, so
+    these are counted once more when no binding leads there. Raises Refusal; BrokerError, which says
+    so where the object is gone and not declared again.
     """
     name = wanted.name
     try:
         if isinstance(wanted, Queue):
-            raws = management.bindings_to_queue(name)
-            _refuse_nested(name, [management.queue(name), *raws])
-            is_classic = wanted.type == "classic"
-            management.delete_queue(name, only_if_empty=is_classic, only_if_unused=is_classic)
+            raw, raws = management.queue(name), management.bindings_to_queue(name)
         else:
-            raws = [*management.bindings_from(name), *management.bindings_to_exchange(name)]
-            _refuse_nested(name, [management.exchange(name), *raws])
-            management.delete_exchange(name)
-    except NotFound:
-        raws = []
+            raw, raws = management.exchange(name), management.bindings_from(name)
+            raws += management.bindings_to_exchange(name)
+    except NotFound as error:
+        raise Refusal(f"“{name}” no longer exists. Open the finding again.") from error
+    _refuse_nested(name, [raw, *raws])
     # A queue cannot be bound to the default exchange: RabbitMQ does that.
-    bindings = [read_binding(raw) for raw in raws if raw.get("source")]
+    bindings = [read_binding(one) for one in raws if one.get("source")]
+    if isinstance(wanted, Exchange):
+        management.delete_exchange(name)
+    elif wanted.type == "classic":
+        management.delete_queue(name, only_if_empty=True, only_if_unused=True)
+    else:
+        try:
+            for one in bindings:
+                management.unbind(one)
+            ready = live_depths(address, [name]).get(name, 0)
+            numbers = newest_numbers(management, [name]).get(name, QueueNumbers())
+            if problems := list(_explain_use(name, numbers, ready)):
+                raise Refusal(f"“{name}” was not replaced. {' '.join(problems)}")
+            management.delete_queue(name, only_if_empty=False)
+        except (Refusal, BrokerError):
+            management.declare(bindings)
+            raise
     try:
         management.declare([wanted, *bindings])
     except BrokerError as error:
