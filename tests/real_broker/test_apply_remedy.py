@@ -14,6 +14,7 @@ from tests.builders import address_of, applied_topology, eventually, make_broker
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.amqp.depths import live_depths
+from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Exchange, Queue
@@ -74,8 +75,8 @@ def check_remedy(broker_node: PrivateNode, vhost: Vhost, rule: str) -> None:
         wait_for_numbers(management, remedy)
     apply_remedy(None, broker, found.title, remedy, None)
     eventually(lambda: not findings(vhost, rule), "the finding is gone")
-    entry = AuditEntry.objects.get()
-    assert (entry.action, entry.what, entry.outcome) == ("finding remedied", found.title, "done")
+    entry = AuditEntry.objects.get(action="finding remedied")
+    assert (entry.what, entry.outcome) == (found.title, "done")
     made = [one for kind in ("created", "policies", "replaced") for one in entry.details[kind]]
     assert len(made) == len([*remedy.objects, *remedy.policies, *remedy.replaced])
 
@@ -230,3 +231,76 @@ def test_what_is_replaced_is_read_again_at_a_slow_broker(vhost: Vhost) -> None:
         apply_remedy(None, broker, "F03", remedy, None)
         now = observe(management).declared
     assert now.queue("one") == remedy.replaced[0]
+
+
+EXPIRING = Queue("one", arguments=Arguments({"x-queue-type": "classic", "x-expires": 600_000}))
+LASTING = Queue("one", arguments=Arguments({"x-queue-type": "classic"}))
+BOUND = (Binding("in", "one", "a"), Binding("in", "one", "b", arguments=Arguments({"c": "d"})))
+
+
+def declare_bound(management: Management, source: Exchange, wanted: Queue) -> Remedy:
+    """What replaces the queue by the wanted one, once its numbers are known."""
+    management.declare([source, EXPIRING, *BOUND])
+    remedy = Remedy(Definitions(), (), "", (wanted,))
+    eventually(
+        lambda: (
+            "one" in (now := observe(management)).numbers
+            and now.numbers["one"].consumers == now.numbers["one"].messages == 0
+        ),
+        "numbers are known",
+    )
+    return remedy
+
+
+def test_an_auto_delete_exchange_that_is_bound_to_it_would_be_lost(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    with Management(broker.address) as management:
+        remedy = declare_bound(management, Exchange("in", auto_delete=True), LASTING)
+        with pytest.raises(Refusal, match=r"auto-delete exchange “in” with its last binding"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        now = observe(management).declared
+    assert now.queue("one") == EXPIRING
+    assert now.leads("in", "one") == list(BOUND)
+
+
+def test_what_rabbitmq_refuses_is_declared_as_before(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    refused = replace(EXPIRING, arguments=Arguments({**EXPIRING.arguments, "x-expires": -1}))
+    with Management(broker.address) as management:
+        remedy = declare_bound(management, Exchange("in"), refused)
+        with pytest.raises(BrokerError, match="“one” was not replaced"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        now = observe(management).declared
+    assert now.queue("one") == EXPIRING
+    assert now.leads("in", "one") == list(BOUND)
+    entry = AuditEntry.objects.get(action="queue replaced")
+    assert entry.outcome.startswith("failed: “one” was not replaced")
+    assert [one["name"] for one in entry.details["before"]["queues"]] == ["one"]
+    assert [one["routing_key"] for one in entry.details["before"]["bindings"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("call", ["delete_queue", "declare_queue", "bind"])
+def test_a_call_without_an_answer_loses_no_queue_and_no_binding(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Its outcome is not known: here the first one was carried out."""
+    broker = make_broker(vhost)
+    with Management(broker.address) as management:
+        remedy = declare_bound(management, Exchange("in"), LASTING)
+        carry_out, calls = getattr(Management, call), []
+
+        def answer_late(*given: Any, **stated: Any) -> None:
+            carry_out(*given, **stated)
+            calls.append(given)
+            if len(calls) == 1:
+                raise Unreachable("No answer.")
+
+        monkeypatch.setattr(Management, call, answer_late)
+        if call == "delete_queue":
+            with pytest.raises(Unreachable, match=r"“one” was not replaced\. No answer"):
+                apply_remedy(None, broker, "F05", remedy, None)
+        else:
+            apply_remedy(None, broker, "F05", remedy, None)
+        now = observe(management).declared
+    assert now.queue("one") == (EXPIRING if call == "delete_queue" else LASTING)
+    assert now.leads("in", "one") == list(BOUND)

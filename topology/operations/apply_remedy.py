@@ -12,12 +12,18 @@ from typing import Any
 from topology import audit, snapshots
 from topology.broker.address import Address
 from topology.broker.amqp.depths import live_depths
-from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management.client import Management
-from topology.broker.management.observe import newest_numbers, read_binding
+from topology.broker.errors import BrokerError, NotFound, Unreachable
+from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.broker.management.observe import (
+    declared_exchange,
+    declared_queue,
+    newest_numbers,
+    read_binding,
+)
 from topology.broker.management.policies import put_in_force
 from topology.content.text import count_of
-from topology.definitions import Definitions, Exchange, Queue
+from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.exports.resources import raw_definitions
 from topology.findings.hit import Policy
 from topology.findings.remedy import Remedy, describe_policies
 from topology.models import Broker, Topology
@@ -29,7 +35,7 @@ from topology.operations.ownership import (
     refuse_replacing,
 )
 from topology.operations.topology_rows import User
-from topology.provisioning.plan import Change, Plan, compare, conflict_sentences, make_plan
+from topology.provisioning.plan import Change, Plan, compare, conflict_sentences, make_plan, title
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.transfer.interception import explain_open
 
@@ -68,8 +74,11 @@ def apply_remedy(
                 declared()
         for set_policy in policies:
             set_policy()
+        # What is deleted is declared again, also where somebody else takes over meanwhile.
+        extend, management.before_change = management.before_change, lambda: None
         for one in remedy.replaced:
-            _replace(one, management, broker.address)
+            extend()
+            _replace(user, broker, one, management)
     return plan
 
 
@@ -86,12 +95,34 @@ def explain_in_use(
     `depths` are what the queues themselves counted: the snapshot is some seconds old.
     """
     problems = []
+    for one in remedy.replaced:
+        sources = map(snapshot.declared.exchange, sorted(_sources(one, snapshot.declared.bindings)))
+        problems += _explain_sources(one.name, filter(None, sources))
     for name in (one.name for one in remedy.replaced if isinstance(one, Queue)):
         if name in snapshot.intercepted.values():
             problems.append(explain_open(name))
         numbers = snapshot.numbers.get(name, QueueNumbers())
         problems += _explain_use(name, numbers, depths.get(name, 0))
     return problems
+
+
+def _sources(one: Exchange | Queue, bindings: Iterable[Binding]) -> set[str]:
+    """The exchanges that are bound to it."""
+    is_queue = isinstance(one, Queue)
+    return {
+        b.source
+        for b in bindings
+        if (b.destination_is_queue, b.destination) == (is_queue, one.name)
+    }
+
+
+def _explain_sources(name: str, sources: Iterable[Exchange]) -> Iterator[str]:
+    for one in sources:
+        if one.auto_delete:
+            yield (
+                f"RabbitMQ deletes the auto-delete exchange “{one.name}” with its last binding, "
+                f"which may be that to “{name}”. Replace this exchange first."
+            )
 
 
 def _explain_use(name: str, numbers: QueueNumbers, ready: int) -> Iterator[str]:
@@ -107,48 +138,82 @@ def _explain_use(name: str, numbers: QueueNumbers, ready: int) -> Iterator[str]:
         yield f"“{name}” has {consumers}. Stop its consumers first."
 
 
-def _replace(wanted: Exchange | Queue, management: Management, address: Address) -> None:
-    """Delete it, and declare it as wanted with the bindings that it had.
+def _replace(user: User, broker: Broker, wanted: Exchange | Queue, management: Management) -> None:
+    """Delete it, and declare it as wanted with the bindings that it had; else as it was before.
 
-    RabbitMQ refuses to delete a classic queue with messages or consumers. It deletes any other, so
-    these are counted once more when no binding leads there. Raises Refusal; BrokerError, which says
-    so where the object is gone and not declared again.
+    The audit log gets both before. Raises Refusal or BrokerError, which say what is missing now.
     """
-    name = wanted.name
+    name, (kind, *_) = wanted.name, wanted.identity
     try:
         if isinstance(wanted, Queue):
             raw, raws = management.queue(name), management.bindings_to_queue(name)
         else:
             raw, raws = management.exchange(name), management.bindings_from(name)
             raws += management.bindings_to_exchange(name)
+        # A queue cannot be bound to the default exchange: RabbitMQ does that.
+        bindings = [read_binding(one) for one in raws if one.get("source")]
+        sources = [management.exchange(source) for source in sorted(_sources(wanted, bindings))]
     except NotFound as error:
-        raise Refusal(f"“{name}” no longer exists. Open the finding again.") from error
-    _refuse_nested(name, [raw, *raws])
-    # A queue cannot be bound to the default exchange: RabbitMQ does that.
-    bindings = [read_binding(one) for one in raws if one.get("source")]
-    if isinstance(wanted, Exchange):
-        management.delete_exchange(name)
-    elif wanted.type == "classic":
-        management.delete_queue(name, only_if_empty=True, only_if_unused=True)
-    else:
-        try:
-            for one in bindings:
-                management.unbind(one)
-            ready = live_depths(address, [name]).get(name, 0)
-            numbers = newest_numbers(management, [name]).get(name, QueueNumbers())
-            if problems := list(_explain_use(name, numbers, ready)):
-                raise Refusal(f"“{name}” was not replaced. {' '.join(problems)}")
-            management.delete_queue(name, only_if_empty=False)
-        except (Refusal, BrokerError):
-            management.declare(bindings)
-            raise
-    try:
-        management.declare([wanted, *bindings])
-    except BrokerError as error:
-        raise type(error)(
-            f"“{name}” is deleted and not declared again, because the broker failed in between: "
-            f"{error} Apply the remedy of the finding that reports it as missing."
+        raise Refusal(
+            f"“{name}” or what is bound to it no longer exists. Open the finding again."
         ) from error
+    _refuse_nested(name, [raw, *raws])
+    if problems := list(_explain_sources(name, map(declared_exchange, sources))):
+        raise Refusal(f"“{name}” was not replaced. {' '.join(problems)}")
+    old = declared_queue(raw) if isinstance(wanted, Queue) else declared_exchange(raw)
+    details = {"before": raw_definitions([old, *bindings]), "wanted": raw_definitions([wanted])}
+    with (
+        audit.recorded(user, f"{kind} replaced", broker=broker, what=name, details=details),
+        management.patience(PATIENCE_SECONDS),
+    ):
+        failed: list[Refusal | BrokerError] = []
+        try:
+            _delete(old, bindings, management, broker.address)
+            _declare(management, wanted)
+        except (Refusal, BrokerError) as error:
+            failed.append(error)
+        sentences = [f"“{name}” was not replaced. {error}" for error in failed]
+        # Whether it is deleted may be unknown. This changes nothing where it exists.
+        for one in (*([old] if failed else []), *bindings):
+            try:
+                _declare(management, one)
+            except BrokerError as error:
+                failed.append(error)
+                sentences.append(
+                    f"The {title(one)} may be missing: {error} The entry “{kind} replaced” of the "
+                    "audit log has its arguments."
+                )
+        if failed:
+            raise type(failed[0])(" ".join(sentences)) from failed[0]
+
+
+def _declare(management: Management, one: BrokerObject) -> None:
+    """Declare it, and once more where nobody answers."""
+    try:
+        management.declare([one])
+    except Unreachable:
+        management.declare([one])
+
+
+def _delete(
+    old: Exchange | Queue, bindings: Iterable[Binding], management: Management, address: Address
+) -> None:
+    """Delete a queue that is empty and unused, or an exchange. Raises Refusal, BrokerError.
+
+    RabbitMQ checks that for classic queues only. Any other is counted when no binding leads there.
+    """
+    if isinstance(old, Exchange):
+        management.delete_exchange(old.name)
+    elif old.type == "classic":
+        management.delete_queue(old.name, only_if_empty=True, only_if_unused=True)
+    else:
+        for one in bindings:
+            management.unbind(one)
+        ready = live_depths(address, [old.name]).get(old.name, 0)
+        numbers = newest_numbers(management, [old.name]).get(old.name, QueueNumbers())
+        if problems := list(_explain_use(old.name, numbers, ready)):
+            raise Refusal(" ".join(problems))
+        management.delete_queue(old.name, only_if_empty=False)
 
 
 def _refuse_nested(name: str, raws: Iterable[Mapping[str, Any]]) -> None:

@@ -100,7 +100,7 @@ def read_snapshot(
 ) -> Snapshot:
     """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
     declared_queues = [(declared_queue(raw), raw) for raw in queues]
-    declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
+    declared_exchanges = [declared_exchange(raw) for raw in exchanges if raw.get("name")]
     bound = [read_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_add_policy(queue, raw) for queue, raw in declared_queues]
     alternates = _alternates(exchanges, policies)
@@ -187,7 +187,8 @@ def _add_alternate(exchange: Exchange, alternates: Mapping[str, str]) -> Exchang
     return replace(exchange, arguments=folded)
 
 
-def _exchange(raw: Mapping[str, Any]) -> Exchange:
+def declared_exchange(raw: Mapping[str, Any]) -> Exchange:
+    """The exchange as it was declared, from the API's answer."""
     return Exchange(
         name=str(raw["name"]),
         type=str(raw.get("type", "")),
