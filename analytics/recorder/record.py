@@ -159,7 +159,7 @@ def _follow(
         came_at = monotonic() if deliveries else came_at
         was_held_up = monotonic() - began > wait + LINGER_SECONDS + DELAYED_SECONDS
         recorder.was_held_up = was_held_up or is_large(deliveries)
-        recorder.is_caught_up = not (recorder.was_held_up or consumer.has_backlog)
+        recorder.is_caught_up = consumer.is_caught_up and not recorder.was_held_up
         is_busy = len(deliveries) > BATCH // 4
         pressure.set_behind(recorder.topology.slug, is_behind=is_busy)
         recorder.watch(is_behind=consumer.has_backlog)

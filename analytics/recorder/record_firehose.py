@@ -107,7 +107,7 @@ def _follow(
         deliveries = consumer.batch(
             limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
         )
-        recorder.is_caught_up = not consumer.has_backlog
+        recorder.is_caught_up = consumer.is_caught_up
         recorder.put_away(deliveries)
         if deliveries:
             consumer.ack(through=deliveries[-1].tag)

@@ -22,6 +22,7 @@ from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from tests.publishing import publisher
+from topology.broker.amqp import depths
 from topology.broker.amqp.consumer import Consumer, getter
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
@@ -205,21 +206,46 @@ def test_only_what_comes_while_a_prefetch_has_no_ack_or_at_the_start_has_waited(
                     tag = one.tag
             return tag
 
+        def find_backlog() -> None:
+            consumer.find_backlog()
+            eventually(lambda: not consumer.has_backlog, "the tap is known to be empty")
+
         consumer.ack(through=take(9))
-        consumer.find_backlog()
+        find_backlog()
         delay(vhost, 10, 19)
         take(19)
         # It took long, but there was room for more.
         delay(vhost, 20, 29)
         tag = take(29)
         delay(vhost, 30, 34)
+        # As a recorder does it: it asks at once, before it takes what waited.
         consumer.ack(through=tag)
-        take(34)
         consumer.find_backlog()
+        take(34)
+        find_backlog()
         delay(vhost, 35, 36)
         take(36)
     waited = [name for name, has_waited in came if has_waited]
     assert waited == [f"m{number}" for number in (*range(10), *range(30, 35))]
+
+
+def test_a_tap_that_does_not_answer_in_time_is_read_and_its_copies_may_have_waited(
+    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = applied_pair(vhost, delay="1h")
+    monkeypatch.setattr(depths, "UNANSWERED_SECONDS", 0.0)
+    with Consumer(address_of(vhost), topology.tap_queue) as consumer:
+        consumer.find_backlog()
+        delay(vhost, 1, 1)
+        (first,) = consumer.batch(limit=2, wait=SECONDS)
+        consumer.ack(through=first.tag)
+        consumer.confirm_acks()
+        assert consumer.has_backlog
+        consumer.find_backlog()
+        delay(vhost, 2, 2)
+        (second,) = consumer.batch(limit=2, wait=SECONDS)
+    assert first.has_waited
+    assert second.has_waited
 
 
 ODD = b"".join(

@@ -4,11 +4,14 @@ import struct
 from collections.abc import Callable
 from contextlib import nullcontext
 from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer, take_offset
+from topology.broker.amqp.frames import Delivery
 from topology.broker.errors import Unreachable
 from topology.broker.properties.read import build_properties, read_properties
 from topology.message import content_id
@@ -63,3 +66,24 @@ def test_what_is_asked_just_before_the_end_is_done(monkeypatch: pytest.MonkeyPat
     consumer._run()
     assert consumer._end is None
     assert done == ["asked", "read"]
+
+
+def test_what_left_the_queue_before_it_was_empty_has_waited_though_an_answer_overtakes_it() -> None:
+    """As the channel's process of RabbitMQ sent it in some of 75 runs on 3.10.8."""
+    consumer = Consumer(Address("broker.test", 5672, "/", "u", "p"), "q", in_thread=False)
+    overtaken, later = (Delivery(tag, False, "", "q", b"\x00\x00") for tag in (1, 2))
+    on_their_way = [[], [overtaken]]
+
+    class Channel:
+        def queue_declare(self, queue: str, *, passive: bool) -> Any:
+            for delivery in on_their_way.pop(0):
+                consumer._on_arrival(delivery)
+            return SimpleNamespace(method=SimpleNamespace(message_count=0))
+
+    consumer._channel = Channel()
+    consumer.find_backlog()
+    consumer._on_arrival(later)
+    assert (overtaken.has_waited, later.has_waited) == (True, False)
+    assert not consumer.is_caught_up
+    consumer._come.popleft()
+    assert consumer.is_caught_up

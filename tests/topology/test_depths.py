@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from topology.broker.amqp import depths
-from topology.broker.amqp.depths import PATIENCE_SECONDS, ready_messages
+from topology.broker.amqp.depths import PATIENCE_SECONDS, is_known_empty, ready_messages
 from topology.broker.errors import Unreachable
 
 
@@ -46,3 +46,13 @@ def test_a_queue_that_never_answers_is_no_empty_one(monkeypatch: pytest.MonkeyPa
     with pytest.raises(Unreachable, match="“work” does not answer"):
         ready_messages(cast(Any, channel), "work")
     assert channel.now > PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_empty"), [((0, 0.01), True), ((0, 0.26), False), ((1, 0.01), False)]
+)
+def test_asked_once_an_answer_that_is_late_leaves_it_unknown(
+    monkeypatch: pytest.MonkeyPatch, answer: tuple[int, float], is_empty: bool
+) -> None:
+    channel = Channel([answer, (0, 0.01)], monkeypatch)
+    assert is_known_empty(cast(Any, channel), "work") is is_empty

@@ -21,7 +21,7 @@ import pika
 
 from topology.broker.address import Address
 from topology.broker.amqp.connection import HEARTBEAT_SECONDS, open_connection, translate_errors
-from topology.broker.amqp.depths import ready_messages
+from topology.broker.amqp.depths import is_known_empty, ready_messages
 from topology.broker.amqp.frames import (
     Deliveries,
     Delivery,
@@ -67,8 +67,8 @@ class Consumer:
     visible only as a jump of the offsets.
 
     RabbitMQ sends what comes into a queue at once, unless as many as the prefetch have no ack. So
-    `has_backlog` from such a moment on, and at the start, until `find_backlog` finds the queue
-    empty; what comes meanwhile may have waited there.
+    `has_backlog` from such a moment on, and at the start, until the broker, asked by
+    `find_backlog`, says that the queue is empty; what comes meanwhile may have waited there.
 
     Without a prefetch (None) nothing is consumed, and `get` gets messages. `removed` counts those
     that left with a get, at least two at once: when the first of a queue is taken, RabbitMQ removes
@@ -100,6 +100,7 @@ class Consumer:
         self._read_at = 0.0
         self._is_deleted = False
         self.has_backlog = True
+        self._is_finding = False
         self._last_tag = self._acked_tag = 0
         self._end: BaseException | None = None
         self._ready: int | None = None
@@ -185,6 +186,12 @@ class Consumer:
         return delivery
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether all that may have waited in the queue was taken."""
+        # In this order: what waited came before the backlog ended.
+        return not (self.has_backlog or (self._come and self._come[0].has_waited))
+
+    @property
     def waiting(self) -> int:
         """How many have come and are not taken."""
         return len(self._come)
@@ -208,14 +215,23 @@ class Consumer:
             self._ask(acknowledge)
 
     def find_backlog(self) -> None:
-        """Ask the broker whether any still wait in the queue, if `has_backlog`."""
+        """Have the reading thread ask whether any wait in the queue, if `has_backlog`.
+
+        Nobody waits for the answer: one that is late or absent leaves it as it is. A first answer
+        of none can come before what has just left the queue, which the channel's process still
+        has; the second comes after that (seen on 3.10.8 and 4.3.6).
+        """
 
         def find() -> None:
+            with translate_errors(self._address):
+                is_empty = all(is_known_empty(self._channel, self._queue) for _ in range(2))
             is_full = self._prefetch and self._last_tag - self._acked_tag >= self._prefetch
-            self.has_backlog = bool(is_full or ready_messages(self._channel, self._queue))
+            self.has_backlog = bool(is_full or not is_empty)
+            self._is_finding = False
 
-        if self.has_backlog:
-            self._act(find)
+        if self.has_backlog and not self._is_finding:
+            self._is_finding = True
+            self._ask(find)
 
     def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
         """Refuse this delivery for good: it dies, with the reason `rejected`.

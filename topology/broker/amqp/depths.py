@@ -49,14 +49,23 @@ def ready_messages(channel: BlockingChannel, queue: str) -> int:
     Raises Unreachable where it does not, and what pika raises.
     """
     until = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        asked = time.monotonic()
-        number = int(channel.queue_declare(queue, passive=True).method.message_count)
-        now = time.monotonic()
-        if number or now - asked < UNANSWERED_SECONDS:
-            return number
-        if now > until:
+    while (number := _count(channel, queue)) is None:
+        if time.monotonic() > until:
             raise Unreachable(
                 f"The queue “{queue}” does not answer, so the number of its messages is not known. "
                 "Check the load of RabbitMQ."
             )
+    return number
+
+
+def is_known_empty(channel: BlockingChannel, queue: str) -> bool:
+    """Whether no message is ready, asked once; False too where the queue did not answer in time."""
+    return _count(channel, queue) == 0
+
+
+def _count(channel: BlockingChannel, queue: str) -> int | None:
+    """Ready messages; None when the queue may not have answered."""
+    asked = time.monotonic()
+    number = int(channel.queue_declare(queue, passive=True).method.message_count)
+    is_answer = number or time.monotonic() - asked < UNANSWERED_SECONDS
+    return number if is_answer else None
