@@ -125,7 +125,7 @@ def explain_unknown(found: Report) -> Iterator[Sentence]:
         text = " ".join([*unknown, needed])
     else:
         return
-    yield Sentence("Whether this is unusual is unknown.", text, "runs", is_folded=True)
+    yield Sentence("Not everything is compared with earlier days.", text, "runs", is_folded=True)
 
 
 def _versions(topology: str, days: Days) -> Iterator[Sentence]:

@@ -212,7 +212,7 @@ def test_too_few_days_are_unknown(broker: Broker) -> None:
     result_rows.days(days, [{"broker": broker.slug, "topology": "orders"}], late_ms=60_000.0)
     found = report(Period("custom", DAY, DAY), [broker])
     (sentence,) = explain_unknown(found)
-    assert sentence.headline == "Whether this is unusual is unknown."
+    assert sentence.headline == "Not everything is compared with earlier days."
     assert sentence.text == "3 days recorded of the 28 before 20 November. 7 are needed."
 
 
@@ -227,7 +227,7 @@ def test_kinds_that_were_not_compared_are_unknown(broker: Broker, admin_client: 
         old.save()
     result_rows.days([DAY], [{"broker": broker.slug, "topology": "orders"}])
     (sentence,) = explain_unknown(report(Period("custom", DAY, DAY), [broker]))
-    assert sentence.headline == "Whether this is unusual is unknown."
+    assert sentence.headline == "Not everything is compared with earlier days."
     assert sentence.text == (
         "Failures: 0 of 1 day compared. Dead letters: 0 of 1 day compared. 7 of the 28 days before "
         "need these figures."
