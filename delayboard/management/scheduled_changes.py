@@ -148,10 +148,19 @@ def change_there(
             for line in answer["sentences"]:
                 write(line)
             problems += (verdict["problem"] for verdict in answer["verdicts"])
-    except Refused as error:
-        nothing = "" if problems else NOTHING
+    except CommandError as error:
+        if good := problems.count(""):
+            write(f"{good} of {len(chosen)} changes requested.")
+            raise _end_partly(error) from error
+        nothing = NOTHING if isinstance(error, Refused) else ""
         raise CommandError(f"{nothing}{error}", returncode=error.returncode) from error
     _end(problems, given, write)
+
+
+def _end_partly(error: CommandError) -> CommandError:
+    """What a command ends with that this error stopped when some changes were made."""
+    is_unknown = error.returncode == ExitCode.UNKNOWN
+    return CommandError(str(error), returncode=error.returncode if is_unknown else ExitCode.PARTLY)
 
 
 def _end(problems: Sequence[str], given: Mapping[str, Any], write: Write) -> None:
@@ -254,8 +263,14 @@ def _undo(
         write(f"{number} of {len(rows)} changes would be undone.")
         return
     late = 0
-    for one in rows:
-        is_undone = undo_one(one["id"])
+    for number, one in enumerate(rows):
+        try:
+            is_undone = undo_one(one["id"])
+        except CommandError as error:
+            if good := number - late:
+                write(f"{good} of {len(rows)} changes undone.")
+                raise _end_partly(error) from error
+            raise
         late += not is_undone
         ending = "undone." if is_undone else "already took effect, or was undone before."
         write(f"{one['id']}  {_describe(one)}: {ending}")

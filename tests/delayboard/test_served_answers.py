@@ -98,3 +98,45 @@ def test_a_publish_job_is_followed_or_stopped(
     ended, asked = call(tmp_path, answers, *words)
     assert (ended.code, "The publish job u goes on." in ended.err) == (code, code == 4), ended
     assert ("POST publish-jobs/u/stop" in [one.what for one in asked]) is bool(stopped)
+
+
+LINES = [
+    {"id": number, "broker": broker, "message_id": f"m{number}", "correlation_id": ""}
+    for number, broker in ((1, "shop"), (2, "there"))
+]
+REQUESTED = say(200, verdicts=[{"problem": ""}], sentences=["It is cancelled."], is_risky=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "total"),
+    [
+        ([REQUESTED, say(503, detail="No broker.")], 3, "1 of 2 changes requested.\n"),
+        ([REQUESTED, BROKEN], 4, "1 of 2 changes requested.\n"),
+        ([say(503, detail="No broker.")], 2, ""),
+        ([BROKEN], 4, ""),
+    ],
+)
+def test_changes_of_which_some_are_requested_are_partly_done(
+    tmp_path: Path, made: list[Answer], code: int, total: str
+) -> None:
+    lines = b"".join(json.dumps(one).encode() + b"\n" for one in LINES)
+    answers = {
+        "GET scheduled/export": [(200, lines, {})],
+        "GET brokers/there": [say(200, **SHOP)],
+        "POST scheduled/changes": [REQUESTED, REQUESTED, *made],
+    }
+    ended, _ = call(tmp_path, answers, "scheduled", "cancel", "--all")
+    assert (ended.code, ended.out.endswith(total)) == (code, True), ended
+    assert ended.err.startswith("Nothing was changed.") is (code == 2)
+
+
+def test_changes_of_which_some_are_undone_are_partly_done(tmp_path: Path) -> None:
+    common = {"broker": "shop", "change": "cancel", "message": "m", "destination": "orders"}
+    items = [common | {"id": number, "due_at": "2026-11-20"} for number in (1, 2)]
+    answers = {
+        "GET scheduled/changes": [say(200, items=items, next=None)],
+        "POST scheduled/changes/1/undo": [say(200)],
+        "POST scheduled/changes/2/undo": [say(403, detail="No.")],
+    }
+    ended, _ = call(tmp_path, answers, "scheduled", "undo", "--all")
+    assert (ended.code, ended.out.splitlines()[-1]) == (3, "1 of 2 changes undone."), ended
