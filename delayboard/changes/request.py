@@ -234,6 +234,8 @@ def find_changes(filters: Filter, names: Collection[str]) -> QuerySet[ScheduledC
     rows = rows.filter(**{name: value for name, value in wanted.items() if value})
     if not names:
         return rows
+    # Empty is no id, but the column of all messages without one.
+    names = [name for name in names if name.strip()]
     numbers = {number for name in names if (number := row_number(name)) is not None}
     named = Q(key__in=names) | Q(message__correlation_id__in=names)
     return rows.filter(named | Q(pk__in=numbers))

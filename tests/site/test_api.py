@@ -286,6 +286,15 @@ def test_a_log_is_imported_after_a_dry_run(pair: Topology, settings: Settings) -
     assert [str(one) for one in (settings.EVENT_LOG / "_uploads").iterdir()] == kept
 
 
+def test_an_empty_id_is_of_no_message(pair: Topology) -> None:
+    names_of(pair)
+    api = api_of(make_user("ann", Role.VIEWER), Role.VIEWER)
+    for one, number in (("m", 1), ("", 0), (" ", 0), ("x", 0)):
+        assert len(api.get("scheduled/changes", {"id": one}).json()["items"]) == number
+        lines = b"".join(api.get("scheduled/export", {"id": one}).streaming_content).splitlines()
+        assert len(lines) == number
+
+
 def test_a_body_is_read_strictly(pair: Topology) -> None:
     api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
     for body in ({"kind": "cancel", "messages": ["1"]}, {"kind": "cancel", "messages": [True]}):

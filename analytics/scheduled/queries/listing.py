@@ -135,6 +135,8 @@ def filter_waiting(
 
 def read_ids(rows: QuerySet[ScheduledMessage], names: Collection[str]) -> dict[str, set[int]]:
     """As `match_ids`, of these rows."""
+    # Empty is no id, but the column of all messages without one.
+    names = [name for name in names if name.strip()]
     numbers = (number for name in names if (number := paging.row_number(name)) is not None)
     named = Q(key__in=names) | Q(correlation_id__in=names) | Q(pk__in=numbers)
     return match_ids(rows.filter(named).values_list("pk", "key", "correlation_id"), names)
