@@ -532,8 +532,8 @@ class Replay(Schema):
     """As `replay_dead_letters --json` prints it; read it until it `is_resting`.
 
     `until_at` ends the undo period, or the time in which a canary is observed. `errors` have the
-    most frequent reasons, null in a list and before it rests. A draft with
-    `approval_requested_by` is started by another person.
+    most frequent reasons, null in a list and before it rests. `worker_is_missing` is null in a
+    list. A draft with `approval_requested_by` is started by another person.
     """
 
     kind: str
@@ -556,6 +556,7 @@ class Replay(Schema):
     delivered: int
     died_again: int
     errors: list[dict[str, Any]] | None
+    worker_is_missing: bool | None
     name: str
     approval_requested_by: str | None
     approval_request: str

@@ -16,7 +16,9 @@ from delayboard.management.commands import replay_dead_letters
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import TargetMode
 from tests.builders import make_broker, make_user
+from tests.commands import run
 from tests.delayboard.builders import a_message, parked
+from tests.site.page_setup import draft
 from topology.content.text import count_text, make_printable
 from topology.management.find_rows import find_broker
 from topology.models import Broker, Role, Topology
@@ -148,3 +150,12 @@ def test_what_a_terminal_would_obey_is_not_printed() -> None:
     assert make_printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
     assert make_printable(count_text(1200)) == count_text(1200)
     assert len(make_printable("x" * 1000)) == 200
+
+
+def test_an_operator_requests_the_approval_of_another_one() -> None:
+    batch = draft(make_broker())
+    Broker.objects.update(needs_approval=True)
+    make_user("ann", Role.OPERATOR)
+    words = ("replay_dead_letters", batch.broker.slug, "--resume", str(batch.pk), "--yes")
+    ended = run(*words, "--user", "ann")
+    assert (ended.code, "approval of a second person is requested" in ended.err) == (1, True)

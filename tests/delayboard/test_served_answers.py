@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from delayboard.management.commands import publish
+from delayboard.management.commands import publish, replay_dead_letters
 from tests.answering import Answer, Asked, answering
 from tests.commands import Ended, run
 from topology.management import server
@@ -120,7 +120,7 @@ def test_changes_of_which_some_are_requested_are_partly_done(
     tmp_path: Path, made: list[Answer], code: int, total: str
 ) -> None:
     lines = b"".join(json.dumps(one).encode() + b"\n" for one in LINES)
-    answers = {
+    answers: dict[str, list[Answer]] = {
         "GET scheduled/export": [(200, lines, {})],
         "GET brokers/there": [say(200, **SHOP)],
         "POST scheduled/changes": [REQUESTED, REQUESTED, *made],
@@ -131,7 +131,12 @@ def test_changes_of_which_some_are_requested_are_partly_done(
 
 
 def test_changes_of_which_some_are_undone_are_partly_done(tmp_path: Path) -> None:
-    common = {"broker": "shop", "change": "cancel", "message": "m", "destination": "orders"}
+    common: dict[str, Any] = {
+        "broker": "shop",
+        "change": "cancel",
+        "message": "m",
+        "destination": "orders",
+    }
     items = [common | {"id": number, "due_at": "2026-11-20"} for number in (1, 2)]
     answers = {
         "GET scheduled/changes": [say(200, items=items, next=None)],
@@ -140,3 +145,32 @@ def test_changes_of_which_some_are_undone_are_partly_done(tmp_path: Path) -> Non
     }
     ended, _ = call(tmp_path, answers, "scheduled", "undo", "--all")
     assert (ended.code, ended.out.splitlines()[-1]) == (3, "1 of 2 changes undone."), ended
+
+
+DRAFT = {"replay": 5, "broker": "shop", "state": "draft", "pending": 2, "is_resting": True}
+COUNTS = {"selected": 2, "excluded": 0, "done": 0, "unknown": 0}
+WAITING = DRAFT | COUNTS | {"state": "waiting", "is_resting": False, "worker_is_missing": True}
+
+
+def resume(tmp_path: Path, *seen: Mapping[str, Any]) -> tuple[Ended, list[Asked]]:
+    answers = {
+        "GET replays/5": [say(200, **one) for one in seen],
+        "GET replays/5/dry-run": [say(200, good=2, endings=[{"messages": 2}])],
+        "POST replays/5/start": [say(202)],
+    }
+    return call(tmp_path, answers, "replay_dead_letters", "shop", "--resume", "5", "--json")
+
+
+def test_who_needs_an_approval_learns_that_it_is_requested(tmp_path: Path) -> None:
+    ended, _ = resume(tmp_path, DRAFT | {"approval_request": ""}, DRAFT)
+    assert (ended.code, "approval of a second person is requested" in ended.err) == (1, True)
+
+
+def test_a_replay_that_no_worker_carries_out_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_dead_letters, "PATIENCE_SECONDS", -1)
+    ended, asked = resume(tmp_path, DRAFT | {"approval_request": "then"}, WAITING)
+    (start,) = (json.loads(one.body) for one in asked if one.what == "POST replays/5/start")
+    assert start["approves"] == "then"
+    assert (ended.code, "no worker runs" in ended.err) == (4, True), ended

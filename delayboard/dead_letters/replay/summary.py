@@ -397,7 +397,7 @@ def count_died_before(batch: ReplayBatch) -> int:
 def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
     """The state and the counts of a replay: a row of the API's list.
 
-    `errors` is None; `make_outcome_record` has them.
+    `errors` and `worker_is_missing` are None; `make_outcome_record` has them.
     """
     own = batch.work
     moments = {BatchState.WAITING: batch.publish_at, BatchState.WATCHING: batch.canary_until}
@@ -417,6 +417,7 @@ def make_replay_record(batch: ReplayBatch) -> dict[str, Any]:
         "delivered": batch.delivered,
         "died_again": batch.died,
         "errors": None,
+        "worker_is_missing": None,
         "name": batch.name,
         "approval_requested_by": batch.requested_by.get_username() if batch.requested_by else None,
         "approval_request": name_request(batch),
@@ -428,7 +429,7 @@ def make_outcome_record(batch: ReplayBatch, *, hides: bool = False) -> dict[str,
 
     With `hides` the texts of errors are redacted.
     """
-    record = make_replay_record(batch)
+    record = make_replay_record(batch) | {"worker_is_missing": is_missing(REPLAYS)}
     if not record["is_resting"]:
         return record
     failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()

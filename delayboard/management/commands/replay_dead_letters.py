@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from operator import itemgetter
 from threading import Event
 from typing import Any, NoReturn, Protocol, TypeAlias
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from topology.delays import DURATION_HELP
 from topology.management.command import command_error
 from topology.management.exit_codes import BadInput, ExitCode
 from topology.management.find_rows import find_broker, find_topology
-from topology.management.server import Refused, ServedCommand, Server
+from topology.management.server import PATIENCE_SECONDS, Refused, ServedCommand, Server
 from topology.models import Broker, Topology
 
 CHOICES = ("parked_message", "group", "query")
@@ -141,12 +141,19 @@ class Command(ServedCommand):
                 f"Start the replay with --resume {key} --yes, or cancel it with --cancel {key}."
             )
         confirmed = board.confirm(given, f"--resume {key}")
-        board.start(key, despite_verdict=despite_verdict, confirm=confirmed)
+        approves = replay["approval_request"]
+        board.start(key, despite_verdict=despite_verdict, confirm=confirmed, approves=approves)
+        if board.find(key)["state"] == BatchState.DRAFT:
+            raise CommandError(
+                f"{NOTHING}The approval of a second person is requested. Another operator starts "
+                f"the replay with --resume {key}."
+            )
 
     def _follow(self, board: Board, key: int) -> NoReturn:
         replay = self._carry(board, key)
         self._report_counts(replay)
-        if self._stop.is_set() and replay["state"] not in ENDED_BATCH:
+        has_left = self._stop.is_set() or not replay["is_resting"]
+        if has_left and replay["state"] not in ENDED_BATCH:
             self._stopped(board, key)
         if replay["state"] == BatchState.PAUSED:
             self.stderr.write(f"Resume with --resume {key}, or cancel with --cancel {key}.")
@@ -161,7 +168,7 @@ class Command(ServedCommand):
             if board.has_worker()
             else f"Stopped, and no worker runs. Resume with --resume {key}."
         )
-        sys.exit(ExitCode.STOPPED)
+        sys.exit(ExitCode.STOPPED if self._stop.is_set() else ExitCode.UNKNOWN)
 
     def _carry(self, board: Board, key: int) -> dict[str, Any]:
         replay = board.carry(key, self._stop, self._report)
@@ -200,7 +207,7 @@ class Board(Protocol):
     def read_dry_run(self, key: int) -> dict[str, Any]: ...
     def list_messages(self, key: int, show: Show) -> Iterator[str]: ...
     def confirm(self, given: Mapping[str, Any], call: str) -> str: ...
-    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None: ...
+    def start(self, key: int, *, despite_verdict: bool, confirm: str, approves: str) -> None: ...
     def act(self, action: str, key: int) -> None: ...
     def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]: ...
     def has_worker(self) -> bool: ...
@@ -227,9 +234,9 @@ class Here:
             raise batch_state.BatchError(refusal)
         return ""
 
-    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None:
+    def start(self, key: int, *, despite_verdict: bool, confirm: str, approves: str) -> None:
         batch = find_batch(self._broker, key)
-        batch_state.start(self._user, batch, despite_verdict=despite_verdict)
+        batch_state.start(self._user, batch, despite_verdict=despite_verdict, approves=approves)
 
     def act(self, action: str, key: int) -> None:
         getattr(batch_state, action)(self._user, find_batch(self._broker, key))
@@ -248,6 +255,7 @@ class Here:
 class There:
     def __init__(self, server: Server, broker: str) -> None:
         self._server, self._broker = server, broker
+        self._has_worker = True
 
     def draft(self, chosen: str, given: Mapping[str, Any]) -> int:
         body = {chosen: given[chosen]}
@@ -283,21 +291,30 @@ class There:
     def confirm(self, given: Mapping[str, Any], call: str) -> str:
         return confirm_at(self._server, self._broker, given, NOTHING, call=call)
 
-    def start(self, key: int, *, despite_verdict: bool, confirm: str) -> None:
-        body = {"despite_verdict": despite_verdict, "confirm": confirm}
+    def start(self, key: int, *, despite_verdict: bool, confirm: str, approves: str) -> None:
+        body = {"despite_verdict": despite_verdict, "confirm": confirm, "approves": approves}
         self._server.post(f"replays/{key}/start", body)
 
     def act(self, action: str, key: int) -> None:
         self._server.post(f"replays/{key}/{action}")
 
     def carry(self, key: int, stop: Event, report: Report) -> dict[str, Any]:
+        attended_at = time.monotonic()
+
+        def is_over(replay: Mapping[str, Any]) -> bool:
+            nonlocal attended_at
+            self._has_worker = not replay["worker_is_missing"]
+            if self._has_worker:
+                attended_at = time.monotonic()
+            return replay["is_resting"] or time.monotonic() - attended_at > PATIENCE_SECONDS
+
         found: dict[str, Any] = self._server.watch(
-            f"replays/{key}", f"how replay {key} ends", itemgetter("is_resting"), stop, report
+            f"replays/{key}", f"how replay {key} ends", is_over, stop, report
         )
         return found
 
     def has_worker(self) -> bool:
-        return True
+        return self._has_worker
 
 
 @contextmanager
