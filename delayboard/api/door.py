@@ -70,6 +70,9 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     request.api_token = token  # type: ignore[attr-defined]
     if refused := _refuse_too_many(token):
         return refused
+    if "Transfer-Encoding" in request.headers:
+        # It would be read whole before its length is known.
+        return answer_problem(Problem(411, "Send the length of the body in Content-Length."))
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     if int(request.META.get("CONTENT_LENGTH") or 0) > most:
         sentence = f"The request is larger than {most // 1024**2} MiB. Send it in parts."

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 
 MEDIA_TYPE = "application/problem+json"
 # Statuses of refusals that a client may get from every operation.
-STATUSES = (400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
+STATUSES = (400, 401, 403, 404, 405, 409, 411, 413, 422, 429, 500, 503)
 
 
 @dataclass(frozen=True)

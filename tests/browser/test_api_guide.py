@@ -78,6 +78,16 @@ def test_a_group_is_replayed_by_curl_as_the_document_says(
     assert (started.username, started.details["token"]) == ("ann", "test")
 
 
+def test_a_body_of_unknown_length_is_refused(site_url: str) -> None:
+    secret = api_of(make_user("ann", Role.ADMIN), Role.ADMIN).secret
+    headers = {"Authorization": f"Bearer {secret}"}
+    chunks = Request(f"{site_url}/api/v1/log-imports", iter([b"{}"]), headers)
+    with pytest.raises(HTTPError) as refused, urlopen(chunks):
+        pass
+    with refused.value as answer:
+        assert (answer.code, "Content-Length" in json.load(answer)["detail"]) == (411, True)
+
+
 def test_an_agent_reads_by_tools_and_changes_nothing(site_url: str, tmp_path: Path) -> None:
     broker = make_broker(name="Orders")
     file = tmp_path / "token"
