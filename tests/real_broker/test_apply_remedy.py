@@ -13,6 +13,7 @@ from tests.brokers import Vhost, call_api
 from tests.builders import address_of, applied_topology, eventually, make_broker, make_pair
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
+from topology.broker.amqp.connection import open_connection
 from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management.client import Management
@@ -23,7 +24,7 @@ from topology.findings.finding import Finding
 from topology.findings.remedy import Remedy, make_remedy
 from topology.models import AuditEntry
 from topology.operations import apply_remedy as apply_module
-from topology.operations.apply_remedy import apply_remedy, explain_in_use
+from topology.operations.apply_remedy import _replace, apply_remedy, explain_in_use
 from topology.operations.ownership import Refusal
 from topology.snapshot import QueueNumbers
 from topology.snapshots import Latest
@@ -304,3 +305,20 @@ def test_a_call_without_an_answer_loses_no_queue_and_no_binding(
         now = observe(management).declared
     assert now.queue("one") == (EXPIRING if call == "delete_queue" else LASTING)
     assert now.leads("in", "one") == list(BOUND)
+
+
+def test_void_in_a_binding_and_an_exclusive_queue_are_not_replaced(vhost: Vhost) -> None:
+    """The management API shows void as a text, which would be another binding."""
+    broker = make_broker(vhost)
+    with Management(broker.address) as management, open_connection(broker.address, "test") as own:
+        remedy = declare_bound(management, Exchange("in", "headers"), LASTING)
+        channel = own.channel()
+        channel.queue_bind("one", "in", "", {"x-match": "all", "tenant": None})
+        with pytest.raises(Refusal, match="a list, a table or void"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        assert len(observe(management).declared.leads("in", "one")) == 3
+        channel.queue_declare("reply", exclusive=True)
+        wanted = Queue("reply", arguments=LASTING.arguments)
+        with pytest.raises(Refusal, match="“reply” is exclusive"):
+            _replace(None, broker, wanted, management)
+        assert observe(management).declared.queue("reply") != wanted

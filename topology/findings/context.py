@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from topology.definitions import (
+    PREDECLARED_PREFIX,
     Arguments,
     ArgumentValue,
     Exchange,
@@ -290,7 +291,7 @@ class Context:
         where a policy sets what is to change. An argument is removed by None.
 
         Without a command for a quorum queue, which RabbitMQ deletes with its messages, and for a
-        name that rabbitmqctl takes for an option.
+        name that rabbitmqctl takes for an option, or that nobody but RabbitMQ declares.
         """
         declared = self.snapshot.declared.queue(queue.name)
         set_by = {self.set_by(queue, name) for name in changes} - {""}
@@ -308,7 +309,7 @@ class Context:
         if lasting:
             wanted = replace(wanted, durable=True, auto_delete=False)
         target = f"queue {queue.name}"
-        if queue.type != "classic" or queue.name.startswith("-"):
+        if queue.type != "classic" or queue.name.startswith(("-", PREDECLARED_PREFIX)):
             return (Replacement("", target, wanted=wanted),)
         there = self.index.definitions
         sources = [source for source in there.sources(queue.name) if source]

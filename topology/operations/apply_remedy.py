@@ -22,8 +22,16 @@ from topology.broker.management.observe import (
 )
 from topology.broker.management.policies import put_in_force
 from topology.content.text import count_of
-from topology.definitions import Binding, BrokerObject, Definitions, Exchange, Queue
+from topology.definitions import (
+    PREDECLARED_PREFIX,
+    Binding,
+    BrokerObject,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.exports.resources import raw_definitions
+from topology.findings.context import Context
 from topology.findings.hit import Policy
 from topology.findings.remedy import Remedy, describe_policies
 from topology.models import Broker, Topology
@@ -36,6 +44,8 @@ from topology.operations.ownership import (
 )
 from topology.operations.topology_rows import User
 from topology.provisioning.plan import Change, Plan, compare, conflict_sentences, make_plan, title
+from topology.routing.matching.match import FORESEEABLE
+from topology.routing.walk import stores_stuck_messages
 from topology.snapshot import QueueNumbers, Snapshot
 from topology.transfer.interception import explain_open
 
@@ -61,6 +71,7 @@ def apply_remedy(
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
         policies = list(_complete(management, remedy.policies))
         queues = [one.name for one in remedy.replaced if isinstance(one, Queue)]
+        queues += [each.name for one in remedy.replaced for each in _list_feeding(one, snapshot)]
         depths = live_depths(broker.address, queues) if queues else {}
         if problems := explain_in_use(remedy, snapshot, depths):
             raise Refusal(f"{' '.join(problems)} Delayboard changed nothing.")
@@ -98,6 +109,7 @@ def explain_in_use(
     for one in remedy.replaced:
         sources = map(snapshot.declared.exchange, sorted(_sources(one, snapshot.declared.bindings)))
         problems += _explain_sources(one.name, filter(None, sources))
+        problems += _explain_losing(one, snapshot, depths)
     for name in (one.name for one in remedy.replaced if isinstance(one, Queue)):
         if name in snapshot.intercepted.values():
             problems.append(explain_open(name))
@@ -123,6 +135,55 @@ def _explain_sources(name: str, sources: Iterable[Exchange]) -> Iterator[str]:
                 f"RabbitMQ deletes the auto-delete exchange “{one.name}” with its last binding, "
                 f"which may be that to “{name}”. Replace this exchange first."
             )
+
+
+def _explain_losing(
+    one: Exchange | Queue, snapshot: Snapshot, depths: Mapping[str, int]
+) -> Iterator[str]:
+    if isinstance(one, Queue) and one.name.startswith(PREDECLARED_PREFIX):
+        yield f"RabbitMQ named “{one.name}”: nobody else can declare it. Replace it by its client."
+    if isinstance(one, Exchange) and one.type not in FORESEEABLE:
+        yield (
+            f"“{one.name}” has the type {one.type}, and may hold messages that a delete destroys. "
+            "Replace it by your own client."
+        )
+    for queue in _list_feeding(one, snapshot):
+        known = snapshot.numbers.get(queue.name, QueueNumbers()).messages
+        held = max(depths.get(queue.name, 0), known or 0)
+        if held or known is None:
+            number = count_of(held, "message") if held else "an unknown number of messages"
+            yield (
+                f"“{queue.name}” dead-letters to “{one.name}” and holds {number}. RabbitMQ drops "
+                f"those that die before “{one.name}” is declared again. Empty it first."
+            )
+
+
+def _list_feeding(one: Exchange | Queue, snapshot: Snapshot) -> list[Queue]:
+    """The other queues that dead-letter to it at most once, also through other exchanges."""
+    there, context = snapshot.definitions, Context(snapshot)
+    leading = {one.name} if isinstance(one, Exchange) else _sources(one, there.bindings)
+    waiting = list(leading)
+    while waiting:
+        name = waiting.pop()
+        further = _sources(Exchange(name), there.bindings) | {
+            each.name
+            for each in there.exchanges
+            if each.arguments.text("alternate-exchange") == name
+        }
+        waiting += further - leading
+        leading |= further
+
+    def feeds(queue: Queue) -> bool:
+        if queue.dead_letter_exchange or isinstance(one, Exchange):
+            return queue.dead_letter_exchange in leading
+        keys = context.keys(queue)
+        return keys is None or one.name in keys
+
+    return [
+        queue
+        for queue in context.dead_lettering
+        if queue.identity != one.identity and not stores_stuck_messages(queue) and feeds(queue)
+    ]
 
 
 def _explain_use(name: str, numbers: QueueNumbers, ready: int) -> Iterator[str]:
@@ -157,7 +218,9 @@ def _replace(user: User, broker: Broker, wanted: Exchange | Queue, management: M
         raise Refusal(
             f"“{name}” or what is bound to it no longer exists. Open the finding again."
         ) from error
-    _refuse_nested(name, [raw, *raws])
+    _refuse_arguments(name, [raw, *raws])
+    if raw.get("exclusive"):
+        raise Refusal(f"“{name}” is exclusive: only the connection of its client can declare it.")
     if problems := list(_explain_sources(name, map(declared_exchange, sources))):
         raise Refusal(f"“{name}” was not replaced. {' '.join(problems)}")
     old = declared_queue(raw) if isinstance(wanted, Queue) else declared_exchange(raw)
@@ -216,16 +279,19 @@ def _delete(
         management.delete_queue(old.name, only_if_empty=False)
 
 
-def _refuse_nested(name: str, raws: Iterable[Mapping[str, Any]]) -> None:
-    """Arguments with lists or tables, which `Arguments` has not. Raises Refusal."""
+def _refuse_arguments(name: str, raws: Iterable[Mapping[str, Any]]) -> None:
+    """Arguments that `Arguments` has not, such as tables and void. Raises Refusal.
+
+    The management API shows void in a binding as the text “undefined”.
+    """
     if any(
-        isinstance(value, list | dict)
+        not isinstance(value, bool | int | float | str) or value == "undefined"
         for raw in raws
         for value in dict(raw.get("arguments") or {}).values()
     ):
         raise Refusal(
-            f"“{name}” was not replaced: an argument of it or of its bindings is a list or a "
-            "table, which Delayboard cannot declare. Replace it by your own client."
+            f"“{name}” was not replaced: an argument of it or of its bindings is a list, a table "
+            "or void, which Delayboard cannot declare. Replace it by your own client."
         )
 
 
