@@ -47,8 +47,8 @@ class Recorder:
         self.may_repeat = may_repeat
         self._overflow = Overflow(topology)
         self.is_caught_up = False
-        self.was_held_up = False
-        """Of the batch to come: its copies waited for this process."""
+        self.is_large = False
+        """Of the batch to come: its copies may have waited for room in a socket."""
         self._log = log
         self._place = Place(
             topology.broker.slug, topology.broker.vhost, topology.slug, topology.kind
@@ -125,7 +125,7 @@ class Recorder:
                 self._place,
                 event_id=f"{self._run}:{next(self._numbers)}",
                 recorded_at=delivery.received_at,
-                caught_up=not (self.was_held_up or delivery.has_waited),
+                caught_up=not (self.is_large or delivery.has_waited),
                 history=copy.history,
                 keep_bytes=keep_bytes,
             )

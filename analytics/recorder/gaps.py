@@ -165,7 +165,7 @@ class Overflow:
         self._topology = topology
         self._pending: Future[Fill] | None = None
         self._checked_at = float("-inf")
-        self._sure_at = datetime.now(UTC)
+        self._sure_at = self._asked_at = datetime.now(UTC)
         self._dropped_before: int | None = None
         self._is_over = False
 
@@ -174,6 +174,7 @@ class Overflow:
         if self._pending is None:
             is_first, since = self._checked_at < 0, monotonic() - self._checked_at
             if is_first or ((is_behind or self._is_over) and since > OVERFLOW_SECONDS):
+                self._asked_at = datetime.now(UTC)
                 self._pending = run_in_background(self._read_fill, "check a tap")
             elif not is_behind and not self._is_over:
                 self._sure_at = datetime.now(UTC)
@@ -197,7 +198,8 @@ class Overflow:
             write(self._topology, self._sure_at, Loss(TOO_SLOW, dropped))
             self._is_over = False
         if not self._is_over:
-            self._sure_at = datetime.now(UTC)
+            # Copies may have been dropped since: this process may have been stopped.
+            self._sure_at = self._asked_at
             self._dropped_before = fill.dropped
 
     def _read_fill(self) -> Fill:

@@ -20,6 +20,7 @@ from analytics.log import EventLog
 from analytics.models import Recording
 from analytics.recorder import gaps, pressure, retired_taps
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder
+from analytics.recorder.held_up import pulse
 from analytics.recorder.shared_rows import shared
 from analytics.scheduled.projection import settle_one
 from topology.broker.amqp.consumer import Consumer
@@ -40,8 +41,6 @@ PREFETCH = 3 * BATCH
 BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
-# Seconds by which a batch takes longer when the process, or the machine under it, was stopped.
-DELAYED_SECONDS = 0.25
 # Copies wake a recorder at once; only that it has to end is noticed later. A tap that is not marked
 # as read for six seconds counts as unread (analytics/observation.py).
 IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 3.0, 5.0
@@ -146,20 +145,23 @@ def _follow(
 ) -> None:
     """Record until `stop` is set, the tap is another one, or `is_over`.
 
-    `is_over` gets whether copies came, or may have come while this process was delayed.
+    `is_over` gets whether copies came, or may have come while this process was stopped.
     """
+    pulse.begin()
     beaten, came_at = 0.0, monotonic()
+    looked_at = came_at
     while not stop.is_set():
-        began = monotonic()
-        is_idle = began - came_at > IDLE_AFTER_SECONDS
+        is_idle = monotonic() - came_at > IDLE_AFTER_SECONDS
         wait = IDLE_WAIT_SECONDS if is_idle else WAIT_SECONDS
         deliveries = consumer.batch(
             limit=BATCH, limit_bytes=BATCH_BYTES, wait=wait, linger=LINGER_SECONDS
         )
         came_at = monotonic() if deliveries else came_at
-        was_held_up = monotonic() - began > wait + LINGER_SECONDS + DELAYED_SECONDS
-        recorder.was_held_up = was_held_up or is_large(deliveries)
-        recorder.is_caught_up = consumer.is_caught_up and not recorder.was_held_up
+        since, looked_at = looked_at, monotonic()
+        if was_held_up := pulse.was_held_up(since):
+            consumer.doubt(deliveries)
+        recorder.is_large = is_large(deliveries)
+        recorder.is_caught_up = consumer.is_caught_up and not recorder.is_large
         is_busy = len(deliveries) > BATCH // 4
         pressure.set_behind(recorder.topology.slug, is_behind=is_busy)
         recorder.watch(is_behind=consumer.has_backlog)

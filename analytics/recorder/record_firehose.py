@@ -27,6 +27,7 @@ from analytics.models import Firehose, Gap
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.firehose_switch import fill, tap_of
+from analytics.recorder.held_up import pulse
 from analytics.recorder.record import BATCH_BYTES, Beat, is_large
 from analytics.recorder.traces import (
     Trace,
@@ -102,11 +103,15 @@ def record_firehose(
 def _follow(
     consumer: Consumer, recorder: FirehoseRecorder, watch: Watch, stop: Event, beat: Beat
 ) -> None:
-    beaten = 0.0
+    pulse.begin()
+    beaten, looked_at = 0.0, monotonic()
     while not stop.is_set():
         deliveries = consumer.batch(
             limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
         )
+        since, looked_at = looked_at, monotonic()
+        if pulse.was_held_up(since):
+            consumer.doubt(deliveries)
         recorder.is_caught_up = consumer.is_caught_up
         recorder.put_away(deliveries)
         if deliveries:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
-from analytics.recorder import gaps, shared_rows
+from analytics.recorder import gaps, held_up, shared_rows
 from analytics.recorder.batches import Recorder
 from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.gaps import TOO_SLOW, Overflow
@@ -176,13 +177,13 @@ def test_a_batch_delivered_again_after_a_failure_is_indexed_once(
     assert [event.redelivered for event in logged(event_log)] == [True] * 3
 
 
-def test_what_waited_in_the_tap_or_for_this_process_is_no_measurement(
+def test_what_waited_in_the_tap_or_for_room_in_a_socket_is_no_measurement(
     recorder: Recorder, event_log: Path
 ) -> None:
     copies = a_failing_round()
     copies[1].has_waited = True
     recorder.put_away(copies)
-    recorder.was_held_up = True
+    recorder.is_large = True
     recorder.put_away(a_failing_round()[:1])
     assert [event.caught_up for event in logged(event_log)] == [True, False, True, False]
 
@@ -286,3 +287,35 @@ def test_what_a_full_tap_dropped_is_unknown_where_the_broker_counts_anew(
     overflow.take(fill(950, None), is_behind=True)
     overflow.take(fill(10, 30), is_behind=False)
     assert Gap.objects.get().at_most is None
+
+
+def test_a_pulse_shows_a_stop_to_whoever_looks_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(held_up, "monotonic", lambda: now)
+    pulse = held_up.Pulse()
+    now += held_up.BEAT_SECONDS + 0.2
+    pulse.beat()
+    assert not pulse.was_held_up(100.0)
+    began = now
+    now += 1.0
+    assert pulse.was_held_up(began), "before its thread goes on"
+    pulse.beat()
+    assert pulse.was_held_up(began), "and after"
+    now += 0.1
+    pulse.beat()
+    assert not pulse.was_held_up(now)
+
+
+def test_a_look_that_began_before_a_stop_says_nothing_of_the_time_since(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer: Future[gaps.Fill] = Future()
+    monkeypatch.setattr(gaps, "run_in_background", lambda *_: answer)
+    overflow = Overflow(topology)
+    overflow.step(is_behind=False)
+    asked_by = datetime.now(UTC)
+    answer.set_result(fill(10, 5))
+    overflow.step(is_behind=True)
+    overflow.take(fill(950, 7), is_behind=True)
+    overflow.take(fill(10, 30), is_behind=False)
+    assert Gap.objects.get().from_at <= asked_by

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from contextlib import nullcontext
 from queue import SimpleQueue
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,4 +87,21 @@ def test_what_left_the_queue_before_it_was_empty_has_waited_though_an_answer_ove
     assert (overtaken.has_waited, later.has_waited) == (True, False)
     assert not consumer.is_caught_up
     consumer._come.popleft()
+    assert consumer.is_caught_up
+
+
+def test_what_came_while_the_process_was_stopped_and_what_comes_then_has_waited() -> None:
+    consumer = Consumer(Address("broker.test", 5672, "/", "u", "p"), "q", in_thread=False)
+    consumer.has_backlog = False
+    taken, came, comes = (Delivery(tag, False, "", "q", b"\x00\x00") for tag in (1, 2, 3))
+    consumer._on_arrival(taken)
+    consumer._come.popleft()
+    consumer._on_arrival(came)
+    consumer.doubt([taken])
+    consumer._on_arrival(comes)
+    consumer.has_backlog = False
+    assert not consumer.is_caught_up
+    consumer._thread = Thread()
+    assert consumer.batch(limit=2, wait=0, linger=0) == [came, comes]
+    assert all(one.has_waited for one in (taken, came, comes))
     assert consumer.is_caught_up

@@ -101,7 +101,7 @@ class Consumer:
         self._is_deleted = False
         self.has_backlog = True
         self._is_finding = False
-        self._last_tag = self._acked_tag = 0
+        self._last_tag = self._acked_tag = self._doubted_tag = 0
         self._end: BaseException | None = None
         self._ready: int | None = None
         self.removed = 0
@@ -164,6 +164,7 @@ class Consumer:
                 break
             delivery = self._come.popleft()
             self._bytes -= len(delivery.body)
+            delivery.has_waited = self._has_waited(delivery)
             if self._start is not None:
                 delivery.offset = take_offset(delivery.message.properties)
             taken.append(delivery)
@@ -189,7 +190,7 @@ class Consumer:
     def is_caught_up(self) -> bool:
         """Whether all that may have waited in the queue was taken."""
         # In this order: what waited came before the backlog ended.
-        return not (self.has_backlog or (self._come and self._come[0].has_waited))
+        return not (self.has_backlog or (self._come and self._has_waited(self._come[0])))
 
     @property
     def waiting(self) -> int:
@@ -232,6 +233,13 @@ class Consumer:
         if self.has_backlog and not self._is_finding:
             self._is_finding = True
             self._ask(find)
+
+    def doubt(self, taken: Iterable[Delivery]) -> None:
+        """This process was stopped: these, and all that came or is on its way, may have waited."""
+        self.has_backlog = True
+        self._doubted_tag = self._last_tag
+        for delivery in taken:
+            delivery.has_waited = True
 
     def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
         """Refuse this delivery for good: it dies, with the reason `rejected`.
@@ -427,12 +435,16 @@ class Consumer:
         )
 
     def _on_arrival(self, delivery: Delivery) -> None:
-        delivery.has_waited = self.has_backlog
+        # In this order: `doubt` may be called in between.
         self._last_tag = delivery.tag
+        delivery.has_waited = self.has_backlog
         self._come.append(delivery)
         self._bytes += len(delivery.body)
         if len(self._come) >= self._wanted:
             self._news.set()
+
+    def _has_waited(self, delivery: Delivery) -> bool:
+        return delivery.has_waited or delivery.tag <= self._doubted_tag
 
     def _on_cancel(self, frame: Any) -> None:
         self._is_deleted = True
