@@ -13,9 +13,9 @@ from analytics.models import Firehose, Recording
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.structure.copies import Phase
 
-# Time without a mark after which a recorder is silent: an idle one waits for two seconds, and the
-# marks of others may delay its own as long.
-SILENT_AFTER = timedelta(seconds=6)
+# Age of a mark from which on a recorder is silent. An idle one marks every two seconds; its mark is
+# written up to two later, with one of another that is as much older, and replaced two later.
+SILENT_AFTER = timedelta(seconds=7)
 # Most parts of a condition: more are slow, and SQLite refuses a thousand.
 MOST_RANGES = 50
 

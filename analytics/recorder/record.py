@@ -41,9 +41,9 @@ PREFETCH = 3 * BATCH
 BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
-# Copies wake a recorder at once; only that it has to end is noticed later. A tap that is not marked
-# as read for six seconds counts as unread (analytics/observation.py).
-IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 3.0, 5.0
+# Copies wake a recorder at once; only that it has to end is noticed later. A mark that the tap was
+# read is as old as three waits of an idle one, and counts only so long (analytics/observation.py).
+IDLE_WAIT_SECONDS, IDLE_AFTER_SECONDS = 2.0, 5.0
 BEAT_SECONDS = 1.5
 # Seconds until the recorder checks a retired tap again whose node is down.
 AGAIN_SECONDS = 10.0

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heapreplace
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analytics import observation
 from analytics.models import Firehose, ScheduledMessage
+from analytics.recorder import shared_rows
+from analytics.recorder.record import IDLE_WAIT_SECONDS
 from tests.builders import make_broker, make_pair
 from topology.models import Broker, State, Topology
 from topology.operations.topology_rows import create_topology
@@ -63,3 +69,38 @@ def test_what_was_due_unseen_counts_as_gone(broker: Broker) -> None:
     assert list(rows.filter(observation.is_presumed_delivered(later))) == [first, second]
     Firehose.objects.create(broker=broker, switched_on_by="ada")
     assert list(rows.filter(observation.is_presumed_delivered(later))) == [first]
+
+
+@pytest.mark.parametrize("recorders", [1, 2, 3, 10, 200])
+def test_idle_recorders_of_a_worker_are_never_silent(
+    monkeypatch: pytest.MonkeyPatch, recorders: int
+) -> None:
+    """Each marks after every wait and some milliseconds, whatever the others do in between."""
+    now, known, oldest = 0.0, dict[int, datetime](), timedelta(0)
+
+    def at(moment: float) -> datetime:
+        return datetime.fromtimestamp(moment, UTC)
+
+    class Rows:
+        def filter(self, *, topology__in: Collection[int]) -> Rows:
+            self.marked = list(topology__in)
+            return self
+
+        def update(self, *, read_at: datetime) -> None:
+            nonlocal oldest
+            oldest = max([oldest, *(at(now) - known[one] for one in self.marked if one in known)])
+            known.update(dict.fromkeys(self.marked, read_at))
+
+    monkeypatch.setattr(shared_rows, "Recording", SimpleNamespace(objects=Rows()))
+    monkeypatch.setattr(shared_rows, "monotonic", lambda: now)
+    monkeypatch.setattr(shared_rows, "datetime", SimpleNamespace(now=lambda _: at(now)))
+    chance, shared = Random(7), shared_rows.SharedRows()
+    wakes = [(chance.uniform(0, IDLE_WAIT_SECONDS), one) for one in range(recorders)]
+    heapify(wakes)
+    while now < 600:
+        now, one = wakes[0]
+        shared.mark_read(one)
+        shared.write()
+        heapreplace(wakes, (now + IDLE_WAIT_SECONDS + chance.uniform(0, 0.05), one))
+    assert len(known) == recorders
+    assert oldest < observation.SILENT_AFTER - timedelta(seconds=0.5)
