@@ -37,7 +37,7 @@ from tests.topology.builders import a_queue
 from topology import work
 from topology.broker.management.client import Management
 from topology.definitions import Binding
-from topology.models import AuditEntry, Broker, Role, Work
+from topology.models import AuditEntry, Broker, Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import KIND, Params, delivery_name
 
@@ -101,7 +101,11 @@ def test_topologies_routes_and_findings(broker: Broker, elsewhere: Run, tmp_path
         assert there.code == code, (words, there)
     api = api_of(make_user("eve", Role.OPERATOR), Role.OPERATOR)
     body = {"kind": pair.kind, "name": "orders"}
-    found = api.post(f"brokers/{broker.slug}/adopt?dry_run=true", body).json()
+    adopt = f"brokers/{broker.slug}/adopt?dry_run=true"
+    assert "already manages" in api.post(adopt, body).json()["detail"]
+    Topology.objects.update(state=State.DELETED)
+    found = api.post(adopt, body).json()
+    Topology.objects.update(state=State.APPLIED)
     assert (found["topology"], {one["sign"] for one in found["changes"]}) == (None, {"present"})
     entries = AuditEntry.objects.filter(action="topology verified").values_list(
         "username", flat=True
