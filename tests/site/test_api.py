@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -262,7 +263,10 @@ def test_a_dry_run_of_a_discard_does_not_count_what_no_search_finds_yet(pair: To
     assert made.status_code == 202
 
 
-def test_a_log_is_imported_after_a_dry_run(pair: Topology, settings: Settings) -> None:
+def test_a_log_is_imported_after_a_dry_run(
+    pair: Topology, settings: Settings, tmp_path: Path
+) -> None:
+    settings.EVENT_LOG = tmp_path
     api = api_of(make_user("ann", Role.ADMIN), Role.ADMIN)
     path, slug, log = "log-imports", pair.broker.slug, {"message": "started"}
     begun = api.post(f"{path}?name=a.json&mapping=spring-ecs&broker={slug}&dry_run=true", log)
