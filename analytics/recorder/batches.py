@@ -145,6 +145,9 @@ class StreamRecorder(Recorder):
     def __init__(self, topology: Topology, log: EventLog) -> None:
         super().__init__(topology, log, may_repeat=True)
 
+    def watch(self, *, is_behind: bool) -> None:
+        """Nothing enters it any more, and its offsets show what it has dropped."""
+
     def mark_read(self) -> None:
         """Mark the tap as read. Only a copy shows what was dropped before it, and since when."""
 

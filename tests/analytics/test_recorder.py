@@ -13,7 +13,7 @@ from analytics.log import EventLog, LogError
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.models.scheduled_message import measure_lateness
 from analytics.recorder import gaps, held_up, shared_rows
-from analytics.recorder.batches import Recorder
+from analytics.recorder.batches import Recorder, StreamRecorder
 from analytics.recorder.copies import STORED_BODY_BYTES
 from analytics.recorder.gaps import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
@@ -319,3 +319,20 @@ def test_a_look_that_began_before_a_stop_says_nothing_of_the_time_since(
     overflow.take(fill(950, 7), is_behind=True)
     overflow.take(fill(10, 30), is_behind=False)
     assert Gap.objects.get().from_at <= asked_by
+
+
+def test_a_retired_stream_is_not_watched_for_an_overflow(
+    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def look(_: object, what: str) -> Future[gaps.Fill]:
+        looks.append(what)
+        return Future()
+
+    monkeypatch.setattr(gaps, "run_in_background", look)
+    log = EventLog(event_log, "tap.orders.1")
+    StreamRecorder(topology, log).watch(is_behind=True)
+    assert not looks
+    Recorder(topology, log).watch(is_behind=True)
+    assert looks == ["check a tap"]

@@ -105,3 +105,13 @@ def test_what_came_while_the_process_was_stopped_and_what_comes_then_has_waited(
     assert consumer.batch(limit=2, wait=0, linger=0) == [came, comes]
     assert all(one.has_waited for one in (taken, came, comes))
     assert consumer.is_caught_up
+
+
+def test_a_stream_is_not_asked_whether_it_is_empty() -> None:
+    address = Address("broker.test", 5672, "/", "u", "p")
+    consumer = Consumer(address, "q", in_thread=False, start="first")
+    asked: list[str] = []
+    consumer._channel = SimpleNamespace(queue_declare=lambda queue, **_: asked.append(queue))
+    consumer.find_backlog()
+    assert consumer.has_backlog
+    assert not asked

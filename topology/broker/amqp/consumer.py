@@ -220,7 +220,8 @@ class Consumer:
 
         Nobody waits for the answer: one that is late or absent leaves it as it is. A first answer
         of none can come before what has just left the queue, which the channel's process still
-        has; the second comes after that (seen on 3.10.8 and 4.3.6).
+        has; the second comes after that (seen on 3.10.8 and 4.3.6). A stream keeps its messages,
+        so that it is never known.
         """
 
         def find() -> None:
@@ -230,7 +231,7 @@ class Consumer:
             self.has_backlog = bool(is_full or not is_empty)
             self._is_finding = False
 
-        if self.has_backlog and not self._is_finding:
+        if self.has_backlog and not self._is_finding and self._start is None:
             self._is_finding = True
             self._ask(find)
 
