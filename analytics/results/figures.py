@@ -54,6 +54,7 @@ class Figures:
     of lateness), probes_missing and probes_unmeasured (bucket of delay), ledger (fate),
     dead_letters (kind, reason), dead_letters_by_hour (kind, hour), failures_by_hour (hour),
     first_failures_by_hour (hour): messages that failed for the first time,
+    counted (table): days of which a later table is complete, so that none in it is zero,
     generated (): days of generated events, compared (kind): days of which analytics.results.unusual
     compared it, groups (dimension, value, first, last, outcome),
     group_messages (dimension, value, messages or retried), dead_letter_groups (kind, reason,

@@ -201,6 +201,8 @@ def figures_by_cut(
         own["dead_letters_by_hour"][row["kind"], _hour(row)] += row["messages"]
         if (row["broker"], origin) in origins:
             own[DEAD_LETTER_GROUPS][row["kind"], *origin] += row["messages"]
+    for figures in found.values():
+        figures.counts["counted"]["first_failures_by_hour",] = 1
     return dict(found)
 
 

@@ -163,8 +163,9 @@ def compare(
                     )
                 ]
                 for one, figures in before.items()
-                # Days that were computed before first-time failures were counted.
-                if not figures.total("causes") or figures.total("first_failures_by_hour")
+                # Of days that were computed before first-time failures were counted, only those
+                # without any failure.
+                if not figures.total("causes") or figures.by("counted")["first_failures_by_hour"]
             },
         )
         ended = [
