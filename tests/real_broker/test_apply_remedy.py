@@ -322,3 +322,18 @@ def test_void_in_a_binding_and_an_exclusive_queue_are_not_replaced(vhost: Vhost)
         with pytest.raises(Refusal, match="“reply” is exclusive"):
             _replace(None, broker, wanted, management)
         assert observe(management).declared.queue("reply") != wanted
+
+
+def test_a_failure_says_what_was_replaced_before(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    other = replace(LASTING, name="other")
+    with Management(broker.address) as management:
+        management.declare([replace(EXPIRING, name="other")])
+        refused = replace(EXPIRING, arguments=Arguments({**EXPIRING.arguments, "x-expires": -1}))
+        remedy = declare_bound(management, Exchange("in"), refused)
+        remedy = replace(remedy, replaced=(other, refused))
+        wait_for_numbers(management, remedy)
+        with pytest.raises(BrokerError, match=r"“one” was not replaced.* Done before: queue other"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        assert observe(management).declared.queue("other") == other
+    assert AuditEntry.objects.get(what="F05").details["replaced"] == ["queue other"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -19,10 +20,11 @@ from tests.topology.builders import a_queue
 from tests.topology.findings.examples import EXAMPLES
 from topology import snapshots
 from topology.broker.management.definitions_file import read_export
-from topology.definitions import Exchange
+from topology.definitions import Exchange, Queue
 from topology.findings.find import LIVE_RULES, RULES, find
 from topology.findings.finding import Rule
 from topology.findings.hit import Severity
+from topology.findings.remedy import make_remedy
 from topology.findings.rules.cycles import describe_parking
 from topology.findings.rules.settings import INCOMPLETE
 from topology.models import Broker, FindingMute, Role, State, Topology
@@ -134,12 +136,34 @@ def test_what_is_declared_again_needs_stopped_publishers_and_an_empty_queue(
     address = reverse("topology:finding_apply", args=[broker.slug, found.key])
     refused = text_of(client.post(address, follow=True))
     assert "Nothing was changed. Confirm that the publishers are stopped." in refused
+    assert re.search(r'name="replaced" value="[0-9a-f]{64}"', text)
+    stale = {"stopped": "on", "replaced": "of another plan"}
+    refused = text_of(client.post(address, stale, follow=True))
+    assert "Nothing was changed. The plan changed. Open the finding again." in refused
     numbers = {"f05-wait": QueueNumbers(messages=2)}
     held = Latest(replace(snapshot, numbers=numbers), timezone.now() + timedelta(days=1))
     snapshots._latest[broker.pk] = held
     text = text_of(client.get(reverse("topology:finding", args=[broker.slug, found.key])))
     assert "“f05-wait” holds 2 messages. Empty it first." in text
     assert 'form="apply"' not in text
+
+
+def test_what_a_topology_defines_is_replaced_on_its_page_only(pair: Topology) -> None:
+    """The finding is about another queue, and its remedy would declare the target again."""
+    transient = [
+        replace(one, durable=False) if isinstance(one, Queue) else one for one in pair.definitions
+    ]
+    seen = know(pair.broker, *transient, a_queue("other", ttl=5, dlx="", key="orders-retry"))
+    (found,) = [one for one in find(seen) if one.rule.id == "F08"]
+    remedy = make_remedy(found, seen)
+    assert remedy is not None
+    assert ([one[1] for one in found.objects], remedy.replaced[0].name) == (["other"], "orders-retry")
+    client = signed_in(Role.OPERATOR, pair.broker)
+    address = reverse("topology:finding", args=[pair.broker.slug, found.key])
+    text = text_of(client.get(address))
+    assert 'form="apply"' not in text
+    assert "A topology defines what this changes." in text
+    assert f"View topology {pair.name}" in text
 
 
 def test_the_plan_of_a_remedy_has_the_queue_that_somebody_chooses(broker: Broker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from topology.definitions import (
     Arguments,
@@ -54,6 +55,11 @@ class Remedy:
             again = {"queue" if isinstance(one, Queue) else "exchange" for one in self.replaced}
             steps.append(f"replace {' and '.join(sorted(again))}")
         return " and ".join(steps).capitalize()
+
+    @property
+    def digest(self) -> str:
+        """What a page shows of those replaced, to be repeated by whoever confirms it."""
+        return sha256(repr(self.replaced).encode()).hexdigest()
 
     @property
     def identities(self) -> frozenset[Identity]:

@@ -61,7 +61,7 @@ def apply_remedy(
     """
     details: dict[str, Any] = {
         "policies": list(describe_policies(remedy)),
-        "replaced": [" ".join(one.identity) for one in remedy.replaced],
+        "replaced": [],
     }
     with _session(user, broker, title, owner, details) as management:
         concerned = [*remedy.objects, *remedy.replaced]
@@ -88,8 +88,14 @@ def apply_remedy(
         # What is deleted is declared again, also where somebody else takes over meanwhile.
         extend, management.before_change = management.before_change, lambda: None
         for one in remedy.replaced:
-            extend()
-            _replace(user, broker, one, management)
+            try:
+                extend()
+                _replace(user, broker, one, management)
+            except (Refusal, BrokerError) as error:
+                done = [*details["created"], *details["policies"], *details["replaced"]]
+                before = f" Done before: {', '.join(done)}." if done else ""
+                raise type(error)(f"{error}{before}") from error
+            details["replaced"].append(" ".join(one.identity))
     return plan
 
 
@@ -105,7 +111,7 @@ def explain_in_use(
 
     `depths` are what the queues themselves counted: the snapshot is some seconds old.
     """
-    problems = []
+    problems: list[str] = []
     for one in remedy.replaced:
         sources = map(snapshot.declared.exchange, sorted(_sources(one, snapshot.declared.bindings)))
         problems += _explain_sources(one.name, filter(None, sources))

@@ -263,7 +263,7 @@ def finding_apply(request: HttpRequest, broker: Broker, key: str) -> HttpRespons
     queue = request.POST.get("queue", "").strip()
     remedy = make_remedy(one, worked.snapshot, queue) if worked and one else None
     typed = request.POST.get("confirm_broker", "").strip()
-    owners = _managed(broker, one) if one else []
+    owners = _managed(broker, one, remedy) if one else []
     if one is None or remedy is None or _is_planned(owners, remedy):
         messages.error(request, "Nothing was changed. The finding is already resolved.")
     elif len(queue.encode()) > LONGEST_NAME_BYTES or "\x00" in queue:
@@ -272,12 +272,14 @@ def finding_apply(request: HttpRequest, broker: Broker, key: str) -> HttpRespons
         messages.error(request, f"Nothing was changed. {refusal}")
     elif remedy.replaced and "stopped" not in request.POST:
         messages.error(request, "Nothing was changed. Confirm that the publishers are stopped.")
+    elif remedy.replaced and request.POST.get("replaced") != remedy.digest:
+        messages.error(request, "Nothing was changed. The plan changed. Open the finding again.")
     else:
         owner = owners[0] if len(owners) == 1 else None
         try:
             plan = apply_remedy(request.user, broker, one.title, remedy, owner)
         except (Refusal, BrokerError) as error:
-            messages.error(request, f"Remedy not applied. {error}")
+            messages.error(request, f"Remedy not completed. {error}")
         else:
             made = [change.title for change in plan.select("create")]
             made += [f"policy {policy.name}" for policy in remedy.policies]
@@ -341,10 +343,13 @@ def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> Htt
         pending = find_pending(broker, worked.snapshot, worked.value)
         context["pending"] = next((row for row in pending if row.key == key), None)
     if worked is not None and one is not None:
-        context |= _shown(broker, one, worked.snapshot)
         typed = request.GET.get("queue", "").strip()
         remedy = make_remedy(one, worked.snapshot, typed)
-        if remedy and not _is_planned(context["managed"], remedy):
+        context |= _shown(broker, one, worked.snapshot)
+        context["managed"] = _managed(broker, one, remedy)
+        if remedy and _is_planned(context["managed"], remedy):
+            context["is_planned"] = True
+        elif remedy:
             context |= {
                 "remedy": remedy,
                 "plan": make_plan(remedy.objects, worked.snapshot),
@@ -378,7 +383,6 @@ def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "blanks": describe_blanks(commands),
         "more_commands": len(one.commands) - len(commands),
         "chain": chain,
-        "managed": _managed(broker, one),
         "queue": (
             names[0]
             if names and (one.rule in _ON_QUEUE_PAGE or one.severity >= Severity.STUCK)
@@ -407,13 +411,15 @@ def _is_planned(managed: Sequence[Topology], remedy: Remedy) -> bool:
     )
 
 
-def _managed(broker: Broker, one: Finding) -> list[Topology]:
-    """The topologies that it is about, whose pages have a plan to restore what is missing."""
+def _managed(broker: Broker, one: Finding, remedy: Remedy | None) -> list[Topology]:
+    """The topologies that it or its remedy is about, whose pages have a plan to restore what is
+    missing."""
+    concerned = {*one.objects, *(remedy.identities if remedy else ())}
     found = []
     for row in Topology.objects.filter(broker=broker).exclude(state=State.DELETED):
         # A row that no longer reads says so on its own page.
         with suppress(ParamsError):
             own = {obj.identity for obj in row.pattern.definitions(row.parsed)}
-            if own.intersection(one.objects):
+            if own & concerned:
                 found.append(row)
     return found
