@@ -157,7 +157,10 @@ def test_what_a_topology_defines_is_replaced_on_its_page_only(pair: Topology) ->
     (found,) = [one for one in find(seen) if one.rule.id == "F08"]
     remedy = make_remedy(found, seen)
     assert remedy is not None
-    assert ([one[1] for one in found.objects], remedy.replaced[0].name) == (["other"], "orders-retry")
+    assert ([one[1] for one in found.objects], remedy.replaced[0].name) == (
+        ["other"],
+        "orders-retry",
+    )
     client = signed_in(Role.OPERATOR, pair.broker)
     address = reverse("topology:finding", args=[pair.broker.slug, found.key])
     text = text_of(client.get(address))

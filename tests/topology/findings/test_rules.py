@@ -172,6 +172,19 @@ def test_dead_letters_whose_only_queue_does_not_last_are_found(
     assert len(found) == bool(gone)
 
 
+def test_a_full_queue_that_stores_its_own_dead_letters_does_not_drop_them() -> None:
+    """RabbitMQ deletes what an at-least-once queue stores when its overflow becomes drop-head."""
+    safe = {"strategy": "at-least-once", "overflow": "reject-publish", "dlx": ""}
+    failing = EXAMPLES["F16"].failing
+    full = queue("f16-copy", type="quorum", ttl=60_000, key="end", max_length=9, **safe)
+    kept = (one for one in failing.queues if one["name"] != "f16-copy")
+    (found,) = findings_of(replace(failing, queues=(*kept, full, queue("end"))), BY_ID["F16"])
+    assert (found.repairs, found.commands) == ((), ())
+    assert "would delete the dead letters that it stores" in found.remedy
+    (found,) = findings_of(failing, BY_ID["F16"])
+    assert found.repairs
+
+
 WORK = queue("work")
 TO_WORK = {"dlx": "", "key": "work"}
 

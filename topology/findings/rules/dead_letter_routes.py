@@ -25,6 +25,10 @@ _HOW: Mapping[Reason, str] = {
 STRATEGY = "x-dead-letter-strategy"
 BYTES = "x-max-length-bytes"
 LENGTHS = ("x-max-length", BYTES)
+_STORING = (
+    "Raise the length limit of the second queue. It dead-letters at least once itself: with the "
+    "overflow drop-head RabbitMQ would delete the dead letters that it stores."
+)
 
 
 def _find_missing_exchanges(context: Context) -> Iterator[Hit]:
@@ -158,11 +162,14 @@ def _find_stuck_behind_full(context: Context) -> Iterator[Hit]:
     for one, target, has_others, unless in _list_full_targets(context):
         if stores_stuck_messages(one) and has_others:
             sentence = f"When “{target.name}” is full, messages that died stay in “{one.name}”."
+            evidence = context.evidence(target, "x-overflow", sentence)
+            if stores_stuck_messages(target):
+                yield Hit(target.name, evidence, (), unless, remedy=_STORING)
+                continue
             # A policy's overflow has no effect beside the argument of a classic queue.
             repair = context.redeclare(target, {"x-overflow": None})
             if target.type == "quorum":
                 repair = context.give_policy(target, overflow="drop-head")
-            evidence = context.evidence(target, "x-overflow", sentence)
             yield Hit(target.name, evidence, repair, unless)
 
 
