@@ -46,6 +46,18 @@ def test_an_anonymous_visitor_is_sent_to_the_login(client: Client, topology: Top
     assert answer["Location"].startswith(reverse("login"))
 
 
+def test_a_filter_is_live_only_when_it_is_valid_and_says_what_is_new(viewer: Client) -> None:
+    """Whether a new message matches is not known. A list that is not shown has no rows to keep."""
+    everything, narrowed = page(viewer), page(viewer, text="x")
+    assert "data-live-url" in everything
+    assert " new: <a" in everything
+    assert "data-live-url" in narrowed
+    assert " newly recorded: <a" in narrowed
+    invalid = page(viewer, **{"from": "nonsense"})
+    assert "data-live-url" not in invalid
+    assert "data-live-pause" not in invalid
+
+
 def test_nothing_waiting_is_said(viewer: Client) -> None:
     assert "No waiting messages" in page(viewer)
 
