@@ -73,7 +73,15 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             "savedview",
             models.UniqueConstraint(
-                fields=("owner", "searched", "name"), name="one_own_view_per_name"
+                fields=("owner", "broker", "searched", "name"), name="one_own_view_per_name"
+            ),
+        ),
+        migrations.AddConstraint(
+            "savedview",
+            models.UniqueConstraint(
+                condition=models.Q(("broker", None)),
+                fields=("owner", "searched", "name"),
+                name="one_own_view_of_all_brokers",
             ),
         ),
     ]

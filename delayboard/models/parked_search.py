@@ -121,7 +121,13 @@ class SavedView(models.Model):
                 name="one_shared_view_per_name",
             ),
             models.UniqueConstraint(
-                fields=("owner", "searched", "name"), name="one_own_view_per_name"
+                fields=("owner", "broker", "searched", "name"), name="one_own_view_per_name"
+            ),
+            # NULL differs from NULL in a constraint.
+            models.UniqueConstraint(
+                fields=("owner", "searched", "name"),
+                condition=models.Q(broker=None),
+                name="one_own_view_of_all_brokers",
             ),
         )
 

@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from delayboard.models import RedactionKind, ReplayBatch, SavedView
+from delayboard.models.parked_search import SearchedList
+from delayboard.saved_views import SavedViewError, find_views, save_view
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import a_message, parked
 from tests.site.page_setup import know, signed_in, text_of
@@ -121,6 +123,22 @@ def test_a_view_of_all_brokers_is_its_owners_alone(broker: Broker) -> None:
     save(operator, text)
     assert SavedView.objects.get().broker is None
     assert "Your own. destination=x" in text_of(operator.get("/scheduled/"))
+
+
+@pytest.mark.both_databases
+def test_the_name_of_an_own_view_is_taken_at_its_broker_only(db: None) -> None:
+    """It is not listed at another one."""
+    user, one, other = make_user("ada", Role.OPERATOR), make_broker(), make_broker(name="Other")
+
+    def keep(broker: Broker | None) -> SavedView:
+        kind = SearchedList.SCHEDULED
+        return save_view(user, kind, broker, "mine", "text=x", "", is_shared=False)
+
+    for broker in (one, other, None):
+        keep(broker)
+        with pytest.raises(SavedViewError, match="A view “mine” already exists"):
+            keep(broker)
+    assert len(find_views(user, SearchedList.SCHEDULED, [one])) == 2
 
 
 def test_choosing_columns_goes_before_those_of_a_view(broker: Broker) -> None:
