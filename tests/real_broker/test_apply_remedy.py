@@ -307,6 +307,26 @@ def test_a_call_without_an_answer_loses_no_queue_and_no_binding(
     assert now.leads("in", "one") == list(BOUND)
 
 
+def test_a_binding_that_fails_is_named_and_the_others_are_there(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, carry_out = make_broker(vhost), Management.bind
+
+    def bind(management: Management, binding: Binding) -> None:
+        if binding == BOUND[0]:
+            raise Unreachable("No answer.")
+        carry_out(management, binding)
+
+    with Management(broker.address) as management:
+        remedy = declare_bound(management, Exchange("in"), LASTING)
+        monkeypatch.setattr(Management, "bind", bind)
+        with pytest.raises(Unreachable, match="The binding from in to queue one with key a may be"):
+            apply_remedy(None, broker, "F05", remedy, None)
+        now = observe(management).declared
+    assert now.queue("one") == LASTING
+    assert now.leads("in", "one") == [BOUND[1]]
+
+
 def test_void_in_a_binding_and_an_exclusive_queue_are_not_replaced(vhost: Vhost) -> None:
     """The management API shows void as a text, which would be another binding."""
     broker = make_broker(vhost)
