@@ -150,6 +150,19 @@ def test_a_draft_begins_in_the_suggested_stages_and_says_until_when(broker: Brok
     assert (details["name"], details["link"]) == ("prices", "https://tickets/1")
 
 
+def test_a_canary_of_no_message_is_refused(broker: Broker) -> None:
+    made = a_batch(broker, some(broker, 20))
+    assert 'name="canary" inputmode="numeric" autocomplete="off" value="2"' in page(made)
+    text = press("start", made, **(SENT | {"mode": "default", "plan": "canary"}))
+    assert "Enter how many messages the canary has, at least 1." in text
+    assert 'value="canary" checked' in text
+    made.refresh_from_db()
+    assert made.state == BatchState.DRAFT
+    press("start", made, **(SENT | {"mode": "default", "plan": "canary", "canary": "2"}))
+    made.refresh_from_db()
+    assert (made.state, made.canary) == (BatchState.RUNNING, 2)
+
+
 def test_one_button_starts_all_at_once_and_a_few_have_no_stages(broker: Broker) -> None:
     """A browser sends the chosen way to begin, and then the button's."""
     made, few = a_batch(broker, some(broker, 20)), draft(broker)

@@ -66,6 +66,27 @@ def test_the_same_address_keeps_the_stored_password(broker: Broker, typed: dict[
     assert problems(broker, **typed) == {}
 
 
+def test_an_amqp_uri_fills_the_fields_and_no_password_is_shown_again(db: None) -> None:
+    values = {
+        "name": "new",
+        "environment": "test",
+        "colour": "red",
+        "vhost": "/",
+        "verify_tls": "on",
+    }
+    typed = "amqps://ann:se%40cret@one:5673,two/shop"
+    form = BrokerForm(values | {"amqp_addresses": typed})
+    assert form.is_valid(), form.errors
+    found = form.cleaned_data
+    assert (found["amqp_addresses"], found["vhost"]) == ("one:5673, two:5671", "shop")
+    assert (found["username"], found["password"], found["tls"]) == ("ann", "se@cret", True)
+    for wrong in ("amqp://ann:secret@one:x/shop", "ann:secret@one"):
+        form = BrokerForm(values | {"amqp_addresses": wrong})
+        assert form.errors["amqp_addresses"]
+        assert "secret" not in str(form.errors)
+    assert "s3cr3t" not in str(BrokerForm(values | {"amqp_addresses": "amqp://a:s3cr3t@h:x"}))
+
+
 @pytest.mark.parametrize(
     "host",
     [

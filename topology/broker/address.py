@@ -160,6 +160,9 @@ def parse_hosts(text: str, *, tls: bool) -> list[tuple[str, int]]:
     found: dict[tuple[str, int], None] = {}
     for each in text.replace(",", " ").split():
         sentence = f"“{each}” is not an address. Enter a host, or host:port."
+        if "@" in each:
+            # It may have a password.
+            sentence = "An address is a host, or host:port, without user name and password."
         is_bare_ipv6 = each.count(":") > 1 and not each.startswith("[")
         parts = _split(f"//[{each}]" if is_bare_ipv6 else f"//{each}", sentence)
         if not parts.hostname or parts.path or parts.query or parts.fragment or "@" in each:

@@ -14,6 +14,7 @@ from topology.broker.address import (
     default_management_urls,
     format_host_port,
     load_client_certificate,
+    parse_address,
     parse_hosts,
     parse_management_urls,
     read_certificates,
@@ -74,6 +75,30 @@ def check_host(host: str) -> None:
     except UnicodeError as error:
         sentence = "This host name is not valid. Its parts have 1 to 63 bytes each."
         raise forms.ValidationError(sentence) from error
+
+
+def _fill_from_url(data: Any) -> Any:
+    """What was typed, with an AMQP URI in place of the addresses taken apart into its fields.
+
+    One that cannot be read goes without its account, which the page must not show again.
+    """
+    typed = (data.get("amqp_addresses") or "").strip()
+    if not typed.startswith(("amqp://", "amqps://")):
+        return data
+    found = data.copy()
+    try:
+        address = parse_address(typed)
+    except AddressError:
+        found["amqp_addresses"] = typed.rpartition("@")[2]
+        return found
+    hosts = [(address.host, address.port), *address.others]
+    found["amqp_addresses"] = ", ".join(format_host_port(*host) for host in hosts)
+    found["vhost"] = address.vhost
+    if "@" in typed:
+        found["username"], found["password"] = address.username, address.password
+    if address.tls:
+        found["tls"] = "on"
+    return found
 
 
 class BrokerForm(forms.ModelForm):
@@ -158,6 +183,7 @@ class BrokerForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.data = _fill_from_url(self.data)
         self.fields["management_urls"].required = self.fields["sign_in"].required = False
         if self.instance.pk:
             self.fields["password"].help_text = "Leave empty to use the stored password."

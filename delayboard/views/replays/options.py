@@ -60,7 +60,10 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
 
 def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
     """Raises OptionError."""
-    found = options.read_options(texts(request, batch))
+    sent = texts(request, batch)
+    if request.POST.get("plan") == "canary" and sent["canary"].strip(" 0") == "":
+        raise OptionError({"canary": "Enter how many messages the canary has, at least 1."})
+    found = options.read_options(sent)
     if found.topology_id is not None and not _topologies(batch).filter(pk=found.topology_id):
         raise OptionError({"topology_id": UNKNOWN_TOPOLOGY})
     return found
@@ -88,10 +91,9 @@ def plan_of(
         begins_at += options.SECOND * stage.seconds
         stages.append((stage, stage.count(batch.to_send), begins_at))
     span = options.SECOND * batch.canary_seconds or watch
-    chosen = values.get("stages", "")
-    sent = (
-        "stages" if chosen else "canary" if values.get("canary", "0") not in ("", "0") else "once"
-    )
+    chosen, canary = values.get("stages", ""), values.get("canary", "")
+    has_canary = canary not in ("", "0") or asked == "canary"
+    sent = "stages" if chosen else "canary" if has_canary else "once"
     is_open = sent == "once" and asked != "once" and not batch.requested_by_id
     if suggested and (chosen == suggested or is_open):
         sent = "suggested"
@@ -99,6 +101,7 @@ def plan_of(
         "chosen": sent,
         "suggested": suggested,
         "stages": stages,
+        "canary": canary if canary.strip(" 0") else str(min(10, max(1, batch.to_send // 10))),
         "canary_until": now + options.SECOND * batch.undo_seconds + span,
     }
 
