@@ -25,6 +25,7 @@ from tests.brokers import Vhost
 from tests.builders import (
     address_of,
     applied_topology,
+    eventually,
     make_broker,
     make_pair,
     make_user,
@@ -34,12 +35,13 @@ from tests.commands import Ended, run
 from tests.real_broker import changing, replaying
 from tests.site.api_client import api_of
 from tests.topology.builders import a_queue
-from topology import work
+from topology import snapshots, work
 from topology.broker.management.client import Management
 from topology.definitions import Binding
 from topology.models import AuditEntry, Broker, Role, State, Topology, Work
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import KIND, Params, delivery_name
+from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Run = Callable[..., Ended]
@@ -288,10 +290,17 @@ def test_waiting_messages_are_listed_and_changed(
     assert (late.code, ScheduledChange.objects.get(pk=second.pk).can_be_undone) == (1, True)
 
 
+def known_messages(broker: Broker, queue: str) -> int | None:
+    snapshot = snapshots.poll(broker, 20).snapshot
+    return snapshot.numbers.get(queue, QueueNumbers()).messages if snapshot else None
+
+
 def test_dead_letters_are_replayed(broker: Broker, vhost: Vhost, elsewhere: Run) -> None:
     replaying.shop(vhost)
     replaying.rejected(vhost, "a", "b", "c")
     replaying.park(make_user("bob", Role.OPERATOR), broker, 3)
+    # Whether deaths are observed depends on a number that RabbitMQ reports after some seconds.
+    eventually(lambda: known_messages(broker, replaying.DEAD) == 0, "the queue is reported empty")
     Broker.objects.update(is_production=True, environment="live")
     words, some = ("replay_dead_letters", broker.slug), ("--query", "queue:dead")
     for code, given in (
