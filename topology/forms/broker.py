@@ -91,8 +91,7 @@ def _fill_from_url(data: Any) -> Any:
     except AddressError:
         found["amqp_addresses"] = typed.rpartition("@")[2]
         return found
-    hosts = [(address.host, address.port), *address.others]
-    found["amqp_addresses"] = ", ".join(format_host_port(*host) for host in hosts)
+    found["amqp_addresses"] = ", ".join(one.amqp_name for one in address.amqp_nodes)
     found["vhost"] = address.vhost
     if "@" in typed:
         found["username"], found["password"] = address.username, address.password
