@@ -35,31 +35,28 @@ router = Router()
 PAGE = 100
 
 
-class ChangeFilter(Schema):
-    """The filter of the page; times as there, such as `now`, `+1h` or 2026-12-31T12:00."""
+class RangeFilter(Schema):
+    """What the filters of the pages share; times as there, such as `now`, `+1h` or
+    2026-12-31T12:00.
+    """
 
     broker: str = ""
     topology: str = ""
     destination: str = ""
     from_: str = Field(default="", alias="from")
     until: str = ""
-    id: list[str] = Field(default=[], max_length=schemas.MOST_IDS, description="as of the command")
-    undoable: bool = Field(default=False, description="only changes that can be undone")
     after: str = ""
 
 
-class MessageFilter(Schema):
-    """The filter of the page; times as there, such as `now`, `+1h` or 2026-12-31T12:00."""
+class ChangeFilter(RangeFilter):
+    id: list[str] = Field(default=[], max_length=schemas.MOST_IDS, description="as of the command")
+    undoable: bool = Field(default=False, description="only changes that can be undone")
 
-    broker: str = ""
-    topology: str = ""
-    destination: str = ""
-    from_: str = Field(default="", alias="from")
-    until: str = ""
+
+class MessageFilter(RangeFilter):
     text: str = ""
     overdue: str = Field(default="", description="1: only overdue messages")
     stuck: str = Field(default="", description="1: only messages that RabbitMQ cannot route")
-    after: str = ""
 
 
 class MessageExport(MessageFilter):
