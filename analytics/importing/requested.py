@@ -43,8 +43,19 @@ LARGEST_PREVIEWED = 16 * 1024 * 1024
 PULSE_SECONDS = 0.5
 
 
-def store_upload(user: Any, name: str, chunks: Iterable[bytes]) -> LogImport:
-    """Write an upload to the disk of the event log. Raises LogError."""
+def store_upload(
+    user: Any,
+    name: str,
+    chunks: Iterable[bytes],
+    *,
+    mapping: LogMapping | None = None,
+    broker: Broker | None = None,
+    topology: str = "",
+) -> LogImport:
+    """Write an upload to the disk of the event log, with a proposed mapping unless one is given.
+
+    Raises LogError.
+    """
     log = Path(settings.EVENT_LOG).absolute()
     make_folder(log / UPLOADS)
     suffixes = "".join(Path(name).suffixes[-2:])[-20:]
@@ -58,9 +69,9 @@ def store_upload(user: Any, name: str, chunks: Iterable[bytes]) -> LogImport:
         path.unlink(missing_ok=True)
         raise LogError(f"Delayboard cannot store the file: {error.strerror}.") from error
     row = LogImport(file_name=name[:255], bytes=size, path=str(path), host=name_of(log))
-    row.created_by = user
+    row.created_by, row.broker, row.topology = user, broker, topology[:255]
     try:
-        if mapping := proposed_mapping(path, name):
+        if mapping := mapping or proposed_mapping(path, name):
             row.mapping_name, row.mapping_text = mapping.name, mapping.text
         row.save()
     except BaseException:

@@ -1,4 +1,4 @@
-"""The page of what waits, as values: numbers, doubts, and each message as a person reads it."""
+"""The page of waiting messages, as values: numbers, doubts, and each message as people read it."""
 
 from __future__ import annotations
 

@@ -132,11 +132,12 @@ def import_log(
     if not request.body:
         raise Refused("The file is empty. Send it as the body.")
     with audit.recorded(request.user, "import file uploaded", what=clean(name)):
-        row = requested.store_upload(request.user, clean(name), [request.body])
-    row.broker, row.topology = of, clean(topology)[:255]
-    if chosen:
-        row.mapping_name, row.mapping_text = chosen.name, chosen.text
-    row.save(update_fields=["broker", "topology", "mapping_name", "mapping_text"])
+        row = requested.store_upload(
+            *(request.user, clean(name), [request.body]),
+            mapping=chosen,
+            broker=of,
+            topology=clean(topology),
+        )
     try:
         return _begin_import(request, response, row, is_dry=dry_run)
     except Refused:

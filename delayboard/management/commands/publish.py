@@ -223,7 +223,7 @@ class Command(ServedCommand):
         error: str,
         follow: Callable[[], tuple[str, str]],
     ) -> None:
-        """Print what became of the message; `follow` waits for its arrival."""
+        """Print the state of the message; `follow` waits for its arrival."""
         if sent == Sent.REFUSED:
             raise CommandError(f"The message is {sent.label}. {error}")
         is_confirmed = sent == Sent.CONFIRMED
